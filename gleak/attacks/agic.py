@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.matching.codes.base import CodeSpec
-from gleak.attacks.matching.codes.sample_codes import Pixels
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.layer_weights import LayerFunction, LayerWeights
-from gleak.attacks.matching.optimizers.first_order import Adam
-from gleak.attacks.matching.parts import LabelRule, Parts
-from gleak.attacks.matching.starts.base import StartSpec
-from gleak.attacks.matching.starts.random_values import Normal
+from gleak.attacks.matching.codes import CodeSpec, Pixels
+from gleak.attacks.matching.distances import Cosine
+from gleak.attacks.matching.optimizers import Adam
+from gleak.attacks.matching.parts import LabelRule, LayerFunction, LayerWeights, Parts
+from gleak.attacks.matching.priors import TotalVariation
+from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.matching_attack import TV, MatchingAttack
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
@@ -87,7 +85,7 @@ class AGIC(MatchingAttack):
             optimizer=Adam(
                 lr=self.lr, signed=invertgrad, schedule="steps" if invertgrad else "constant"
             ),
-            total_variation=self.tv,
+            priors=(TotalVariation(self.tv),),
             box=invertgrad,
             **self.common(),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gleak.attacks.matching.codes.sample_codes import Normalised, Pixels
+from gleak.attacks.matching.codes import Normalised, Pixels
 from gleak.attacks.matching.parts import Parts, SearchParts
 
 LABELS = {
@@ -66,5 +66,5 @@ def traits_of(parts: Parts) -> AttackSummary:
 
 def terms_of(parts: SearchParts) -> tuple[str, ...]:
     """Return the regularisation terms and constraints of a search."""
-    used = {"total variation": parts.total_variation > 0, "values in [0, 1]": parts.box}
-    return tuple(text for text, present in used.items() if present)
+    titles = tuple(prior.title for prior in parts.used_priors)
+    return (*titles, "values in [0, 1]") if parts.box else titles

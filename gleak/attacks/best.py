@@ -28,8 +28,8 @@ from gleak.attacks.joined_results import (
     nearer,
     with_victims_of,
 )
-from gleak.attacks.matching.codes.sample_codes import Bicubic
-from gleak.attacks.matching.distances.likelihood import Likelihood
+from gleak.attacks.matching.codes import Bicubic
+from gleak.attacks.matching.distances import Likelihood
 from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
 from gleak.attacks.observation import Observation
 from gleak.attacks.rog import ROG
@@ -250,7 +250,7 @@ def _fields_of_codes(observation: Observation, kinked: bool) -> dict[str, Any]:
 
     In a network with kinks a search by the likelihood of rounded values gets stuck.
     """
-    from gleak.attacks.matching.code_cells import RandomCell, SignCell
+    from gleak.attacks.matching.distances import RandomCell, SignCell
 
     kinds = {type(cell) for cell in observation.cells.values()}
     if SignCell in kinds:

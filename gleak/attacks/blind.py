@@ -10,7 +10,7 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.matching.starts.optimal import check_granted, check_training_samples
+from gleak.attacks.matching.starts import check_granted, check_training_samples
 from gleak.attacks.observation import Observation
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from typing_extensions import override
 
 from gleak.attacks.attack_summary import LABELS, AttackSummary
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.unmixing_attack import InputUnmixing, UnmixingAttack
 from gleak.core.lazy import torch
 from gleak.core.registry import register

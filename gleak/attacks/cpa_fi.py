@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.cpa import CocktailParty
-from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.parts import Compared, Parts
 from gleak.attacks.unmixed_inversion import UnmixedInversion
 from gleak.core.lazy import torch
@@ -120,7 +120,7 @@ class CPAFIGM(CPAFI):
         from gleak.attacks.matching.image_inversion import GuidedInversion
 
         parts = Parts(
-            **vars(self.search_parts()) | {"total_variation": 0.0},
+            **vars(self.search_parts()) | {"priors": ()},
             labels="joint",
             distance=Cosine(),
             compared=self.compared,

@@ -6,14 +6,11 @@ from typing import Annotated
 
 from typing_extensions import override
 
-from gleak.attacks.matching.distances.base import DistanceSpec
-from gleak.attacks.matching.distances.euclidean import L2
-from gleak.attacks.matching.optimizers.base import OptimizerSpec
-from gleak.attacks.matching.optimizers.first_order import Adam
-from gleak.attacks.matching.optimizers.quasi_newton import LBFGS
+from gleak.attacks.matching.distances import L2, DistanceSpec
+from gleak.attacks.matching.optimizers import Adam, OptimizerSpec
 from gleak.attacks.matching.parts import LabelRule, Parts
-from gleak.attacks.matching.starts.base import StartSpec
-from gleak.attacks.matching.starts.random_values import Normal, Patterned
+from gleak.attacks.matching.quasi_newton import LBFGS
+from gleak.attacks.matching.starts import Normal, Patterned, StartSpec
 from gleak.attacks.matching_attack import MatchingAttack, QuasiNewtonAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from gleak.attacks.matching.parts import LabelRule, Parts, StatisticsSource
+from gleak.attacks.matching.parts import LabelRule, Parts
+from gleak.attacks.matching.priors import BatchNormPrior, StatisticsSource
 from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -79,16 +80,13 @@ class GradInversion(SignedAdamAttack):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that layers have the statistics, and that gradients can be matched."""
-        from gleak.attacks.matching.batch_norm_prior import check_statistics
+        from gleak.attacks.matching.priors import check_statistics
 
         super().check_network(network, shape, classes, client)
         check_statistics(network, shape, self.statistics)
 
     @override
     def parts(self) -> Parts:
-        return Parts(
-            labels=self.labels,
-            batch_norm=self.batch_norm,
-            statistics=self.statistics,
-            **self.common(),
-        )
+        common = self.common()
+        prior = BatchNormPrior(self.batch_norm, self.statistics)
+        return Parts(labels=self.labels, **common | {"priors": (*common["priors"], prior)})

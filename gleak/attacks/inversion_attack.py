@@ -10,10 +10,10 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import LABELS, AttackSummary, terms_of
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import SearchParts
-from gleak.attacks.matching.starts.base import StartSpec
-from gleak.attacks.matching.starts.random_values import Normal
+from gleak.attacks.matching.priors import TotalVariation
+from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -115,7 +115,7 @@ class FeatureInvertingAttack(AttackSpec):
             start=self.start,
             optimizer=Adam(lr=self.inversion_lr, schedule="cosine"),
             iterations=self.inversion_iterations,
-            total_variation=self.tv,
+            priors=(TotalVariation(self.tv),),
             box=self.box,
         )
 

@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar
 
 from typing_extensions import override
 
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.distances import Cosine
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import LabelRule, Parts
-from gleak.attacks.matching.starts.base import StartSpec
-from gleak.attacks.matching.starts.random_values import Normal
+from gleak.attacks.matching.priors import TotalVariation
+from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.matching_attack import MatchingAttack, SignedAdamAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
@@ -68,7 +68,7 @@ class GM(MatchingAttack):
             labels=self.labels,
             distance=Cosine(),
             optimizer=Adam(lr=self.lr, schedule="cosine"),
-            total_variation=self.tv,
+            priors=(TotalVariation(self.tv),),
             box=self.box,
             **self.common(),
         )

@@ -13,7 +13,7 @@ from gleak.artifacts.schema import array_fields
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gather import joined
-from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 

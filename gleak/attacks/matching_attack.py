@@ -11,14 +11,12 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary, traits_of
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.matching.codes.base import CodeSpec
-from gleak.attacks.matching.codes.sample_codes import Pixels
-from gleak.attacks.matching.distances.base import DistanceSpec
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.codes import CodeSpec, Pixels
+from gleak.attacks.matching.distances import Cosine, DistanceSpec
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import ClientModel, Compared, Draws, Parts, Result
-from gleak.attacks.matching.starts.base import StartSpec
-from gleak.attacks.matching.starts.random_values import Normal
+from gleak.attacks.matching.priors import TotalVariation
+from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -97,9 +95,7 @@ class MatchingAttack(AttackSpec):
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         try:
-            self.parts().start.check(dataset)
-            self.parts().code.check(dataset)
-            self.parts().optimizer.check_parts(self.parts())
+            self.parts().check(dataset)
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
         steps = client.protocol.get("local_steps", 1)
@@ -124,8 +120,8 @@ class MatchingAttack(AttackSpec):
     ) -> None:
         """Check that second derivatives exist and that labels can be inferred."""
         from gleak.attacks.matching.choice import check_gradients
+        from gleak.attacks.matching.gradient_matching import skipped_parameters
         from gleak.attacks.matching.label_inference import RULES, check_rule
-        from gleak.attacks.matching.skipped import skipped_parameters
         from gleak.models.parameters import trained_parameters
 
         super().check_network(network, shape, classes, client)
@@ -192,13 +188,13 @@ class MatchingAttack(AttackSpec):
 
     def _searched(self, observation: Observation) -> Reconstruction:
         """Return the result of all searches; the first is that of seeds=1."""
-        from gleak.attacks.matching.several_seeds import joined
+        from gleak.attacks.matching.engine import joined_searches
 
         found = [self.search(observation)]
         for number in range(1, self.seeds):
             seed = derived_seed(observation.seed, f"search {number}")
             found.append(self.search(replace(observation, seed=seed)))
-        return joined(found, self.result) if len(found) > 1 else found[0]
+        return joined_searches(found, self.result) if len(found) > 1 else found[0]
 
     def search(self, observation: Observation) -> Reconstruction:
         """Return the result of gradient matching, before postprocessing."""
@@ -286,6 +282,6 @@ class SignedAdamAttack(MatchingAttack):
             "distance": self.distance,
             "code": self.code,
             "optimizer": Adam(lr=self.lr, signed=True, schedule="steps"),
-            "total_variation": self.tv,
+            "priors": (TotalVariation(self.tv),),
             "box": True,
         }

@@ -10,14 +10,12 @@ from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import LABELS, AttackSummary
-from gleak.attacks.matching.codes.base import CodeSpec
-from gleak.attacks.matching.codes.sample_codes import Bicubic, Learned
-from gleak.attacks.matching.distances.base import DistanceSpec
-from gleak.attacks.matching.distances.euclidean import L2
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.codes import Bicubic, CodeSpec, Learned
+from gleak.attacks.matching.distances import L2, DistanceSpec
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import ClientModel, Finish, LabelRule, Parts, SearchParts
-from gleak.attacks.matching.starts.base import StartSpec
-from gleak.attacks.matching.starts.random_values import Normal, Uniform
+from gleak.attacks.matching.priors import TotalVariation
+from gleak.attacks.matching.starts import Normal, StartSpec, Uniform
 from gleak.attacks.matching_attack import MatchingAttack
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
@@ -100,7 +98,7 @@ class ROG(MatchingAttack):
             distance=self.distance,
             optimizer=Adam(lr=self.lr, schedule="cosine", floor=0.1),
             finish=self.finish,
-            total_variation=self.tv,
+            priors=(TotalVariation(self.tv),),
             **self.common(),
         )
 

@@ -13,7 +13,7 @@ from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.matching.code_cells import cells_of
+from gleak.attacks.matching.distances import cells_of
 from gleak.attacks.observation import Observation
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.lazy import torch

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Encoded
-from gleak.attacks.matching.code_cells import cells_of
+from gleak.attacks.matching.distances import cells_of
 from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import parameters_read
 from gleak.core.errors import IncompatibleError

@@ -42,10 +42,10 @@ def test_every_attack_says_what_it_minimises_and_how_it_finds_labels(name: str) 
 @pytest.mark.parametrize("name", MATCHING)
 def test_matching_is_told_by_its_parts(name: str) -> None:
     parts = parse("attack", name).parts()
-    said = traits(name)
+    said, titles = traits(name), [prior.title for prior in parts.used_priors]
     assert (said.losses[0], said.optimizers[0]) == (str(parts.distance), str(parts.optimizer))
     assert len(said.losses) == len(said.optimizers) == (2 if name == "rogs" else 1)
-    assert (TV in said.terms, BOX in said.terms) == (parts.total_variation > 0, parts.box)
+    assert (TV in said.terms, BOX in said.terms) == (TV in titles, parts.box)
     assert (LAYERS in said.terms) == (parts.layers is not None)
 
 

@@ -14,7 +14,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.first_layer import label_parameters
 from gleak.attacks.inversion_attack import FeatureInvertingAttack, embedding_layer
-from gleak.attacks.matching.problem import total_variation
+from gleak.attacks.matching.priors import total_variation
 from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import attack, observe
 from gleak.core.errors import IncompatibleError

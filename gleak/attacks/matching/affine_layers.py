@@ -36,12 +36,7 @@ class AffineLayer(ABC):
 
     @abstractmethod
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> AffineLayer:
-        """Return layers of this kind, one for each of V victims, as one layer for split values.
-
-        Args:
-            weight: Shape (V, *shape).
-            bias: Shape (V, *shape).
-        """
+        """Return layers with weights and biases of V victims, as one layer for split values."""
 
     def split(self, rows: torch.Tensor, victims: int) -> torch.Tensor:
         """Arrange rows, Shape (V * N, ...), as stacked layers take them."""
@@ -66,20 +61,11 @@ class AffineLayer(ABC):
     def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
     ) -> list[torch.Tensor]:
-        """Compute each victim's gradients of weight and bias from the gradients at the outputs.
-
-        Args:
-            inputs: split.
-            grad_outputs: split.
-            victims: V.
-
-        Returns:
-            Shape (V, *shape) each.
-        """
+        """Compute each victim's gradients of weight and bias from split values."""
         weight = self.weight_gradient(inputs, grad_outputs, victims)
-        return (
-            [weight] if self.bias is None else [weight, self.bias_gradient(grad_outputs, victims)]
-        )
+        if self.bias is None:
+            return [weight]
+        return [weight, self.bias_gradient(grad_outputs, victims)]
 
     @abstractmethod
     def weight_gradient(
@@ -99,11 +85,6 @@ class Dense(AffineLayer):
     A product of few rows is computed as one of `LEAST_ROWS`, so that a sample's outputs do not
     depend on how many others are computed with it.
     """
-
-    @classmethod
-    def of(cls, layer: torch.nn.Linear) -> Self:
-        """Return the layer at its parameters."""
-        return cls(*_parameters(layer))
 
     @override
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> StackedDense:
@@ -186,13 +167,6 @@ class Convolution(AffineLayer):
     padding: Pair
     dilation: Pair
     groups: int
-
-    @classmethod
-    def of(cls, layer: Any) -> Self:
-        """Return the layer at its parameters."""
-        weight, bias = _parameters(layer)
-        weight = weight.contiguous(memory_format=torch.channels_last)
-        return cls(weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
     @override
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Self:
@@ -302,13 +276,6 @@ class Normalisation(AffineLayer):
     mean: torch.Tensor
     deviation: torch.Tensor
 
-    @classmethod
-    def of(cls, layer: Any) -> Self:
-        """Return the layer at its parameters and statistics."""
-        deviation = (layer.running_var + layer.eps).sqrt()
-        values = (layer.weight.detach(), layer.bias.detach(), layer.running_mean, deviation)
-        return cls(*(value[:, None, None] for value in values))
-
     @cached_property
     def _scale(self) -> torch.Tensor:
         return self.weight / self.deviation
@@ -347,20 +314,20 @@ class Normalisation(AffineLayer):
         return grad_outputs.sum((1, 3, 4))
 
 
-def _parameters(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
-
-
-def affine_layer(layer: torch.nn.Module) -> AffineLayer | None:
-    """Return a layer in its affine form at its parameters, None if it has none.
-
-    Args:
-        layer: in evaluation mode.
-    """
-    if type(layer) is torch.nn.Linear:
-        return Dense.of(layer)
-    if type(layer) is torch.nn.Conv2d and layer.padding_mode == "zeros":
-        return None if isinstance(layer.padding, str) else Convolution.of(layer)
-    if type(layer) is torch.nn.BatchNorm2d and layer.affine and layer.running_mean is not None:
-        return Normalisation.of(layer)
-    return None
+def affine_layer(module: torch.nn.Module) -> AffineLayer | None:
+    """Return a layer, in evaluation mode, in its affine form; None if it has none."""
+    layer: Any = module
+    kind = type(module)
+    if kind is torch.nn.BatchNorm2d and layer.affine and layer.running_mean is not None:
+        deviation = (layer.running_var + layer.eps).sqrt()
+        values = (layer.weight.detach(), layer.bias.detach(), layer.running_mean, deviation)
+        return Normalisation(*(value[:, None, None] for value in values))
+    if kind not in (torch.nn.Linear, torch.nn.Conv2d):
+        return None
+    weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    if kind is torch.nn.Linear:
+        return Dense(weight, bias)
+    if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
+        return None
+    weight = weight.contiguous(memory_format=torch.channels_last)
+    return Convolution(weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)

@@ -46,26 +46,11 @@ FAINT = 1e-6
 """Lower bound of a parameter's squared length in relative errors, as a share of the total."""
 
 
-def choose_gradients(training: ClientTraining) -> Gradients:
-    """Return the fastest correct method of computing the gradients of this training.
-
-    Raises:
-        IncompatibleError: see `verified_method`.
-    """
-    return verified_method(training)(training)
-
-
 @lru_cache(KEPT)
 def check_gradients(
     network: torch.nn.Module, loss: str, shape: tuple[int, ...], classes: int
 ) -> None:
     """Check that the gradients of a network can be matched.
-
-    Args:
-        network: in evaluation mode; not modified.
-        loss: see `gleak.models.sample_losses`.
-        shape: of a sample.
-        classes: number of logits.
 
     Raises:
         IncompatibleError: see `verified_method`.
@@ -81,30 +66,27 @@ def verified_method(training: ClientTraining) -> Method:
     allows it: its gradients, and their derivatives with respect to samples and labels, must equal
     those of `torch.autograd`, one victim after the other.
 
-    Args:
-        training: the local training to repeat.
-
     Raises:
         IncompatibleError: a layer cannot be differentiated twice, or no method gives the gradient
             of a parameter; names the layer.
     """
     with differentiable_kernels(training.model):
-        return _first_correct_method(training)
-
-
-def _first_correct_method(training: ClientTraining) -> Method:
-    copied = double_training(training)
-    one_step = replace(copied, local_steps=1)
-    check_searchable(one_step.model, one_step.input_shape)
-    trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
-    _check_general_method(one_step, trials)
-    *faster, general = _candidates(training)
-    if training.local_steps > 1:
-        copied = _reduced(copied)
-        trials = [
-            _repeated_trial(copied, *batch) for batch in _batches(copied, [copied.batch_size])
-        ]
-    return next((method for method in faster if _agrees(method, copied, trials)), general)
+        copied = double_training(training)
+        one_step = replace(copied, local_steps=1)
+        check_searchable(one_step.model, one_step.input_shape)
+        trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
+        _check_general_method(one_step, trials)
+        *faster, general = _candidates(training)
+        if training.local_steps > 1:
+            whole = copied.mini_batch == copied.batch_size
+            size = MINI_BATCH if whole else STEPS * MINI_BATCH
+            copied = replace(copied, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
+            looped = _looped_steps(copied)
+            trials = [
+                Trial.of(*batch, looped.mean_gradients(*batch))
+                for batch in _batches(copied, [size])
+            ]
+        return next((method for method in faster if _agrees(method, copied, trials)), general)
 
 
 def _candidates(training: ClientTraining) -> Iterator[Method]:
@@ -127,8 +109,15 @@ def general_method(training: ClientTraining) -> Gradients:
 
 
 def double_training(training: ClientTraining) -> ClientTraining:
-    """Return the training of a copy in double precision, where the network allows it."""
-    return replace(training, model=_double_model(training))
+    """Return the training of a copy in double precision, where the network allows it.
+
+    Only the trained parameters of the copy require a gradient.
+    """
+    samples = random_samples(training.model, max(BATCHES), training.input_shape)
+    model = double_copy(training.model, samples)
+    for name, value in model.named_parameters():
+        value.requires_grad_(name in training.trained)
+    return replace(training, model=model)
 
 
 def _looped_steps(training: ClientTraining) -> GeneralUnrolled:
@@ -142,10 +131,6 @@ def _tangents_are_faster(training: ClientTraining, dense: float) -> bool:
     victim and for sixteen. A LeNet, half of whose weights are dense, takes 0.95 of the time for one
     victim and 1.1 times as long for sixteen; a ResNet18, of 11 million weights, 0.75 of the time
     for one and 1.35 times as long for four. Several victims were not measured on a GPU.
-
-    Args:
-        training: one step.
-        dense: share of its weights in dense layers.
     """
     if not training.several_victims:
         return dense <= 1 / 2
@@ -169,22 +154,6 @@ def _share_of_dense(training: ClientTraining) -> float:
     return sizes[True] / sum(sizes.values())
 
 
-def _double_model(training: ClientTraining) -> torch.nn.Module:
-    """Copy the network so that only its trained parameters require a gradient."""
-    samples = random_samples(training.model, max(BATCHES), training.input_shape)
-    model = double_copy(training.model, samples)
-    for name, value in model.named_parameters():
-        value.requires_grad_(name in training.trained)
-    return model
-
-
-def _reduced(training: ClientTraining) -> ClientTraining:
-    """Return the same training with few steps of small mini-batches."""
-    whole = training.mini_batch == training.batch_size
-    size = MINI_BATCH if whole else STEPS * MINI_BATCH
-    return replace(training, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
-
-
 def _batches(
     training: ClientTraining, sizes: Sequence[int]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -199,18 +168,10 @@ def _batches(
         yield inputs.clone().requires_grad_(), logits.softmax(2).requires_grad_()
 
 
-def _repeated_trial(training: ClientTraining, inputs: torch.Tensor, targets: torch.Tensor) -> Trial:
-    """Build the trial of several local steps by the general method, checked for one step."""
-    return Trial.of(inputs, targets, _looped_steps(training).mean_gradients(inputs, targets))
-
-
 def _check_general_method(training: ClientTraining, trials: Sequence[Trial]) -> None:
-    """Check the most general method.
+    """Check the most general method, and name a layer that it does not fit.
 
     It is correct wherever a network can be run at other parameters than its own.
-
-    Raises:
-        IncompatibleError: names the layer whose gradient is wrong.
     """
     looped = LoopedGradients(training)
     for wrong in filter(None, (trial.wrong_parameters(looped) for trial in trials)):
@@ -253,13 +214,7 @@ class Trial:
 
     @classmethod
     def of(cls, inputs: torch.Tensor, targets: torch.Tensor, formed: Parameters) -> Trial:
-        """Build a trial from gradients that are known to be correct.
-
-        Args:
-            inputs: Shape (V, N, *sample shape).
-            targets: Shape (V, N, classes).
-            formed: by parameter, Shape (V, *shape), attached to the graph of both.
-        """
+        """Build a trial from correct gradients, attached to the graph of inputs and targets."""
         gradients = {name: value.detach() for name, value in formed.items()}
         products = [(value * gradients[name]).sum() for name, value in formed.items()]
         slopes = _slopes(products, inputs, targets)
@@ -306,11 +261,6 @@ def _slopes(
 
 def plain_trial(training: ClientTraining, inputs: torch.Tensor, targets: torch.Tensor) -> Trial:
     """Differentiate each victim's loss at the network's own parameters, in place.
-
-    Args:
-        training: of one step; its trained parameters, and these alone, require a gradient.
-        inputs: Shape (V, N, *sample shape).
-        targets: Shape (V, N, classes).
 
     Raises:
         IncompatibleError: a layer has no second derivative; names it.

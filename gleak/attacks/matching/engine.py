@@ -1,5 +1,9 @@
 """Engine of the searches: gradient matching and feature inversion (docs/design.md, 4).
 
+`match` states the problem of an attack, and `solve` divides its victims into as many at a time as
+fit into memory. `Search.run` moves their points by the optimizer, stops and restarts them, and
+`Problem.evaluate` computes the objective and its gradient at these points.
+
 All victims of a cell advance as one batch without influencing each other: each has a separate
 random stream, optimizer state, stop and restarts. The engine has no access to the true samples.
 """
@@ -7,37 +11,36 @@ random stream, optimizer state, stop and restarts. The engine has no access to t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.matching.drawn_matching import DrawnMatching
-from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.gradient_matching import DrawnMatching, GradientMatching
 from gleak.attacks.matching.gradients import repeated_steps
-from gleak.attacks.matching.problem import Problem
-from gleak.attacks.matching.search import Draw, Records, Search, SearchState, kept_snapshots
+from gleak.attacks.matching.parts import Finish, Parts, Result
+from gleak.attacks.matching.problem import CodedProblem, Problem
+from gleak.attacks.matching.search import Records, Search, SearchState, kept_snapshots
+from gleak.attacks.observation import Observation
 from gleak.core.errors import GleakError
 from gleak.core.lazy import torch
+from gleak.runtime.checkpointing import Part
 from gleak.runtime.device import free_memory
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.parts import Draws, Finish, Parts
-    from gleak.attacks.observation import Observation
-    from gleak.runtime.checkpointing import Journal, Part
 
 CPU_BYTES = 4 * 2**30
 GPU_SHARE = 0.6
 ACTIVATION_BYTES = 400
 SHORTAGES = ("can't allocate memory", "could not create a primitive", "could not create a memory")
 """Error texts of torch's allocator on a CPU, and of oneDNN, which does not mention memory."""
-STATED: dict[Draws, type[GradientMatching]] = {
-    "mean": GradientMatching,
-    "searched": DrawnMatching,
-}
+OTHER_LABEL = 1e9
+"""Squared distance of samples whose labels differ, beyond any between samples."""
+AVERAGED = ("inputs", "objective", "trace_objective", "snapshots")
+SUMMED = ("iterations", "evaluations", "restarts")
+CHOSEN = ("labels", "converged")
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -49,8 +52,11 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
         IncompatibleError: the client or model does not fit these components.
         GleakError: not even one victim fits into memory.
     """
-    stated = STATED[parts.draws].of(observation, parts)
-    problem = parts.code.reparametrized(stated, observation)
+    kind = DrawnMatching if parts.draws == "searched" else GradientMatching
+    problem: Problem = kind.of(observation, parts)
+    coder = parts.code.coder(observation)
+    if coder is not None:
+        problem = CodedProblem.of(problem, coder)
     return solve(problem, observation, repeated_steps(observation, parts.client_model))
 
 
@@ -73,13 +79,7 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
 
 
 class _Work:
-    """Search for the samples of a range of victims.
-
-    Args:
-        problem: of all victims.
-        observation: of the same victims.
-        part: of the job's journal.
-    """
+    """Search for the samples of a range of victims, in micro-batches where memory is short."""
 
     def __init__(self, problem: Problem, observation: Observation, part: Part) -> None:
         self.problem, self.observation, self.part = problem, observation, part
@@ -111,17 +111,12 @@ def victims_in_memory(problem: Problem, steps: int) -> int:
     return max(1, int(budget // needed))
 
 
-def undivided() -> bool:
-    """Divide nothing, since the work has no smaller form."""
-    return False
-
-
 def in_chunks(
     victims: int,
     chunk: int,
     work: Callable[[slice], T],
     part: Part,
-    divide: Callable[[], bool] = undivided,
+    divide: Callable[[], bool] = bool,
 ) -> list[T]:
     """Process ranges of victims; where memory runs out, halve the range and try again.
 
@@ -131,7 +126,7 @@ def in_chunks(
         work: function applied to each range.
         part: of the job's journal; a resumed job keeps the size of its ranges.
         divide: makes the work on a single victim take less memory of a GPU; returns False if it
-            cannot.
+            cannot, as by default.
 
     Raises:
         GleakError: a single victim does not fit.
@@ -169,36 +164,30 @@ def _out_of_memory(error: BaseException) -> bool:
 def _solve_chunk(
     problem: Problem, observation: Observation, rows: slice, part: Part
 ) -> tuple[SearchState, Records]:
-    ids = observation.victim_ids[rows]
-    records = _records(problem, rows, part.journal)
-    search = Search(problem, _drawer(problem, observation, rows), records)
-    with Progress(problem.parts.iterations, f"searching {len(ids)} victims") as progress:
-        return search.run(progress, part.part(f"{rows.start}-{rows.stop}")), records
+    """Search for the samples of these victims, with snapshots of the first few of all chunks.
 
-
-def _records(problem: Problem, rows: slice, journal: Journal) -> Records:
-    """Return empty records of these victims, with snapshots of the first few of all chunks."""
-    most, _ = kept_snapshots(problem.shape, problem.parts.iterations)
-    shown = max(0, most - rows.start) if journal.keeps_images else 0
-    shape = (rows.stop - rows.start, *problem.shape)
-    return Records(shape, problem.parts.iterations, shown)
-
-
-def _drawer(problem: Problem, observation: Observation, rows: slice) -> Draw:
-    """Return the function that draws each victim's first points; logits are normal (DLG)."""
-    ids, start = observation.victim_ids[rows], problem.parts.start
+    Each victim's first points come from its own random stream; logits are normal (DLG).
+    """
+    ids, start, iterations = (
+        observation.victim_ids[rows],
+        problem.parts.start,
+        problem.parts.iterations,
+    )
     granted = {name: observation.granted[name][rows].cpu() for name in start.grants}
 
     def draw(row: int, attempt: int) -> torch.Tensor:
         stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
-        known = {name: value[row] for name, value in granted.items()}
-        values = problem.draw(stream, known)
-        logits = torch.randn(
-            problem.unknowns - problem.values, generator=stream, dtype=torch.float32
-        )
+        values = problem.draw(stream, {name: value[row] for name, value in granted.items()})
+        count = problem.unknowns - problem.values
+        logits = torch.randn(count, generator=stream, dtype=torch.float32)
         return torch.cat([values, logits.to(values)])
 
-    return draw
+    most, _ = kept_snapshots(problem.shape, iterations)
+    shown = max(0, most - rows.start) if part.journal.keeps_images else 0
+    records = Records((len(ids), *problem.shape), iterations, shown)
+    search = Search(problem, draw, records)
+    with Progress(iterations, f"searching {len(ids)} victims") as progress:
+        return search.run(progress, part.part(f"{rows.start}-{rows.stop}")), records
 
 
 def _reconstruction(
@@ -228,17 +217,12 @@ def _reconstruction(
 
 
 def finished(inputs: torch.Tensor, finish: Finish) -> np.ndarray:
-    """Convert samples to [0, 1] in single precision, with values that are not finite as 0.
-
-    Args:
-        inputs: Shape (V, N, *sample shape).
-        finish: method of conversion.
-    """
+    """Convert samples to [0, 1] in single precision, with values that are not finite as 0."""
     values = inputs.nan_to_num().float()
     if finish == "cut":
         return values.clamp(0, 1).cpu().numpy()
-    samples = values.cpu().numpy()
-    return np.stack([[FINISHES[finish](one) for one in victim] for victim in samples])
+    convert = stretched if finish == "stretched" else equalized
+    return np.stack([[convert(sample) for sample in victim] for victim in values.cpu().numpy()])
 
 
 def stretched(sample: np.ndarray) -> np.ndarray:
@@ -258,7 +242,55 @@ def equalized(sample: np.ndarray) -> np.ndarray:
     return equal
 
 
-FINISHES: dict[Finish, Callable[[np.ndarray], np.ndarray]] = {
-    "stretched": stretched,
-    "equalized": equalized,
-}
+def joined_searches(found: Sequence[Reconstruction], result: Result) -> Reconstruction:
+    """Return one result for each victim, with the cost of all searches.
+
+    Args:
+        found: of the same V victims, each with its objective.
+        result: "lowest": of each victim the search of least objective (InvertGrad); "mean": the
+            mean over searches (GradInversion), in which errors that differ cancel each other.
+    """
+    searches = [aligned(search, found[0]) for search in found]
+    objectives = np.stack([np.asarray(search.objective) for search in searches])
+    chosen = objectives.argmin(0)
+    weights = np.eye(len(searches))[chosen].T
+    if result == "mean":
+        weights = np.full_like(objectives, 1 / len(searches))
+        chosen = np.zeros_like(chosen)
+    fields: dict[str, Any] = {}
+    for name in (*AVERAGED, *SUMMED, *CHOSEN):
+        values = np.stack([getattr(search, name) for search in searches])
+        if name in AVERAGED:
+            means = np.einsum("kv,kv...->v...", weights[:, : values.shape[1]], values)
+            fields[name] = means.astype(values.dtype)
+        else:
+            fields[name] = values.sum(0) if name in SUMMED else values[chosen, range(len(chosen))]
+    return replace(searches[0], **fields)
+
+
+def aligned(found: Reconstruction, first: Reconstruction) -> Reconstruction:
+    """Bring samples, and snapshots of the first victims, into the order of another search.
+
+    Samples of equal labels are exchanged.
+    """
+    import scipy
+
+    victims, count = found.labels.shape
+    if count == 1:
+        return found
+    orders = []
+    for victim in range(victims):
+        theirs, ours = (one.inputs[victim].reshape(count, -1) for one in (first, found))
+        differ = first.labels[victim][:, None] != found.labels[victim]
+        distances = scipy.spatial.distance.cdist(theirs, ours, "sqeuclidean")
+        orders.append(scipy.optimize.linear_sum_assignment(distances + OTHER_LABEL * differ)[1])
+    order, rows = np.stack(orders), np.arange(victims)[:, None]
+    snapshots: Any = found.snapshots
+    shown = order[: len(snapshots), None].repeat(snapshots.shape[1], 1)
+    positions = shown.reshape(*shown.shape, *[1] * (snapshots.ndim - shown.ndim))
+    return replace(
+        found,
+        inputs=found.inputs[rows, order],
+        labels=found.labels[rows, order],
+        snapshots=np.take_along_axis(snapshots, positions, 2),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from typing_extensions import override
@@ -14,14 +14,11 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.engine import match, solve
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import repeated_steps
-from gleak.attacks.matching.problem import Evaluation, Problem
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.problem import Problem
+from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.parts import Parts
-    from gleak.attacks.observation import Observation
-
-POOL = 2
 
 
 @dataclass(frozen=True)
@@ -41,19 +38,7 @@ class Images:
     converged: np.ndarray
 
     def of_victim(self, row: int) -> Images:
-        """Return the images of one victim alone."""
         return Images(*(value[row] for value in vars(self).values()))
-
-
-@dataclass(frozen=True)
-class JointImages(Images):
-    """Samples of one victim, each reconstructed from several updates.
-
-    Args:
-        rounds: numbers of these updates; Shape (N, E).
-    """
-
-    rounds: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -108,13 +93,8 @@ class EpochMatching:
         epochs = [self._invert(epoch, early) for epoch in range(self.epochs)]
         victims = [self._of_victim(row, epochs) for row in range(self.observation.victims)]
         spent = np.sum([epoch.evaluations for epoch in epochs], axis=0)
-        return Reconstruction(
-            inputs=np.stack([victim.images for victim in victims]),
-            labels=np.stack([victim.labels for victim in victims]),
-            converged=np.stack([victim.converged for victim in victims]),
-            evaluations=spent + np.stack([victim.evaluations for victim in victims]),
-            rounds=np.stack([victim.rounds for victim in victims]),
-        )
+        fields = {name: np.stack([victim[name] for victim in victims]) for name in victims[0]}
+        return Reconstruction(**fields | {"evaluations": spent + fields["evaluations"]})
 
     def _invert(self, epoch: int, parts: Parts) -> Images:
         """Reconstruct the updates of an epoch, each separately."""
@@ -138,43 +118,42 @@ class EpochMatching:
         places = _places([0] * self.epochs, self.observation.batch_size)
         return self._search(self.observation.of_victim(0), rounds, places)
 
-    def _of_victim(self, row: int, epochs: Sequence[Images]) -> JointImages:
-        """Reconstruct all samples of one victim, each by a separate search."""
+    def _of_victim(self, row: int, epochs: Sequence[Images]) -> dict[str, np.ndarray]:
+        """Reconstruct all samples of one victim, each by a separate search.
+
+        Returns:
+            By field of `Reconstruction`, the values of the victim.
+        """
         observation, size = self.observation.of_victim(row), self.observation.batch_size
-        slots = self._slots([epoch.of_victim(row) for epoch in epochs])
-        starts = self.updates_of_epoch * np.arange(self.epochs)
-        rounds = starts + slots // size
+        chains = [np.arange(len(epochs[0].labels[row]))]  # each sample's position in every epoch
+        for earlier, later in pairwise(epoch.of_victim(row) for epoch in epochs):
+            chains.append(self._partners(earlier, later)[chains[-1]])
+        slots = np.stack(chains, 1)
+        rounds = self.updates_of_epoch * np.arange(self.epochs) + slots // size
         results = [
             self._search(observation, numbers, _places(positions, size))
             for numbers, positions in zip(rounds.tolist(), (slots % size).tolist(), strict=True)
         ]
-        return JointImages(
-            images=np.concatenate([one.inputs[0, :1] for one in results]),
-            labels=np.concatenate([one.labels[0, :1] for one in results]),
-            evaluations=_evaluations(results)[0],
-            converged=np.asarray(all(one.converged[0] for one in results)),
-            rounds=rounds,
-        )
-
-    def _slots(self, epochs: Sequence[Images]) -> np.ndarray:
-        """Compute the position of each sample of the first epoch in every epoch; Shape (N, E)."""
-        slots = [np.arange(len(epochs[0].labels))]
-        for earlier, later in pairwise(epochs):
-            slots.append(self._partners(earlier, later)[slots[-1]])
-        return np.stack(slots, 1)
+        return {
+            "inputs": np.concatenate([result.inputs[0, :1] for result in results]),
+            "labels": np.concatenate([result.labels[0, :1] for result in results]),
+            "converged": np.asarray(all(result.converged[0] for result in results)),
+            "evaluations": _evaluations(results)[0],
+            "rounds": rounds,
+        }
 
     def _partners(self, earlier: Images, later: Images) -> np.ndarray:
         """Pair each image of an epoch with one of the next; Shape (N), positions there."""
-        images = torch.from_numpy(earlier.images), torch.from_numpy(later.images)
-        costs = image_distances(*images, pooled=self.settings.pooled)
+        first, second = torch.from_numpy(earlier.images), torch.from_numpy(later.images)
+        costs = image_distances(first, second, pooled=self.settings.pooled)
         if not self.settings.label_filter:
             return pair_greedily(costs, torch.ones_like(costs, dtype=torch.bool))
-        return pair_greedily(costs, share_a_label(self._lists(earlier), self._lists(later)))
-
-    def _lists(self, epoch: Images) -> torch.Tensor:
-        """Return the labels of the update of each image; Shape (N, B)."""
         size = self.observation.batch_size
-        return torch.from_numpy(epoch.labels).unflatten(0, (-1, size)).repeat_interleave(size, 0)
+        of_updates = (
+            torch.from_numpy(epoch.labels).unflatten(0, (-1, size)).repeat_interleave(size, 0)
+            for epoch in (earlier, later)
+        )
+        return pair_greedily(costs, share_a_label(*of_updates))
 
     def _search(
         self, observation: Observation, rounds: Sequence[int], places: Sequence[torch.Tensor]
@@ -312,22 +291,14 @@ def image_distances(first: torch.Tensor, second: torch.Tensor, pooled: bool) -> 
         Shape (N, M).
     """
     if pooled:
-        first, second = (
-            torch.nn.functional.avg_pool2d(first, POOL),
-            torch.nn.functional.avg_pool2d(second, POOL),
-        )
+        first, second = (torch.nn.functional.avg_pool2d(images, 2) for images in (first, second))
     return torch.cdist(first.flatten(1), second.flatten(1)).square() / first[0].numel()
 
 
 def share_a_label(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Mark the pairs of images whose updates share a label, so that they may show the same sample.
 
-    Args:
-        first: labels of the update of each image; Shape (N, B).
-        second: Shape (M, B).
-
-    Returns:
-        Shape (N, M).
+    From the labels of the update of each image, Shape (N, B) and (M, B); Shape (N, M).
     """
     return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)
 
@@ -335,12 +306,7 @@ def share_a_label(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 def pair_greedily(costs: torch.Tensor, allowed: torch.Tensor) -> np.ndarray:
     """Compute one-to-one pairs, the cheapest first; pairs that are not allowed come last.
 
-    Args:
-        costs: Shape (N, N).
-        allowed: Shape (N, N).
-
-    Returns:
-        Shape (N), the partner of each row.
+    Both are of Shape (N, N). Returns the partner of each row, Shape (N).
     """
     order = np.lexsort((costs.flatten().numpy(), ~allowed.flatten().numpy()))
     partner = np.full(len(costs), -1)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from gleak.attacks.matching.pieces import BLOCK_ENTRIES, rows
+BLOCK_ENTRIES = 2**18
+"""Most values of a residual that are computed at once."""
 
 
 class PatchProduct(torch.autograd.Function):
@@ -73,7 +74,10 @@ class Products(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.weights, ctx.targets = weights, targets
         ctx.save_for_backward(*gradients)
-        pairs = [(rows(g), rows(t)) for g, t in zip(gradients, targets, strict=True)]
+        pairs = [
+            (gradient.reshape(len(gradient), -1), target.reshape(len(target), -1))
+            for gradient, target in zip(gradients, targets, strict=True)
+        ]
         inner = torch.stack([(gradient * target).sum(1) for gradient, target in pairs])
         squares = torch.stack([(gradient * gradient).sum(1) for gradient, _ in pairs])
         return (weights * inner).sum(0), (weights * squares).sum(0)
@@ -97,11 +101,7 @@ class MicrobatchSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        method: Any,
-        observed: Mapping[str, Tensor],
-        inputs: Tensor,
-        targets: Tensor,
+        ctx: Any, method: Any, observed: Mapping[str, Tensor], inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the gradient of each parameter; Shape (V, *shape)."""
         ctx.method, ctx.observed = method, observed

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from typing_extensions import override
 
-from gleak.attacks.matching.batch_norm_prior import BatchNormPrior
 from gleak.attacks.matching.choice import double_training, general_method, verified_method
-from gleak.attacks.matching.code_cells import Cell, coded
+from gleak.attacks.matching.distances import Cell, coded
 from gleak.attacks.matching.gradients import ClientTraining, Gradients
-from gleak.attacks.matching.joint_pair import joined
 from gleak.attacks.matching.label_inference import inferred_labels
-from gleak.attacks.matching.problem import (
-    IMAGES,
-    Evaluation,
-    Problem,
-    gradient_factor,
-    mean_gradients,
-    total_variation,
-)
-from gleak.attacks.matching.skipped import skipped_parameters
-from gleak.core.errors import IncompatibleError
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.pieces import weighted_pairs
+from gleak.attacks.matching.priors import Prior
+from gleak.attacks.matching.problem import Problem, gradient_factor, mean_gradients
+from gleak.attacks.observation import Observation
+from gleak.core.errors import IncompatibleError, nearest
 from gleak.core.lazy import torch
+from gleak.models.layer_search import first_dense_input, last_dense_input
 from gleak.models.parameters import dtype_of
+from gleak.models.variational import noise_sizes, with_noise_as_input
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from gleak.attacks.matching.distances.base import Pair
-    from gleak.attacks.matching.parts import Parts
-    from gleak.attacks.matching.pieces import FormedPiece
-    from gleak.attacks.observation import Observation
-
+WORDS = {"first_dense": first_dense_input, "classifier": last_dense_input}
+"""Layers that are named by their place, as by the field ``layer`` of `soteria`."""
+SEPARATOR = "-"
 ALL = slice(None)
 
 
@@ -50,7 +44,7 @@ class GradientMatching(Problem):
         sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
         skipped: names of the parameters that are left out.
         cells: codes of the parameters, if the distance depends on them.
-        batch_norm: prior by statistics of batch normalisation; None: none.
+        priors: of these victims.
         precise: local training in double precision, if the optimizer needs residuals.
     """
 
@@ -59,13 +53,25 @@ class GradientMatching(Problem):
     sent: dict[str, torch.Tensor]
     skipped: frozenset[str]
     cells: dict[str, Cell]
-    batch_norm: BatchNormPrior | None = None
+    priors: tuple[Prior, ...] = ()
     precise: ClientTraining | None = None
 
     @classmethod
     def of(cls, observation: Observation, parts: Parts) -> Self:
         """Build the problem from an observation and the components of an attack."""
         observed = mean_gradients(observation)
+        training = ClientTraining.of(observation, parts.client_model)
+        cells: dict[str, Cell] = {}
+        if parts.distance.reads_codes:  # those of the first round
+            factor = gradient_factor(observation)
+            first = {name: cell.at((ALL, 0)) for name, cell in observation.cells.items()}
+            cells = {name: cell.scaled(factor) for name, cell in first.items()}
+        sent: dict[str, torch.Tensor] = {}
+        if parts.compared == "sent":
+            sent = {name: value[:, 0] for name, value in observation.sent.items()}
+        elif parts.compared == "nonzero":
+            present = {name: value != 0 for name, value in observed.items()}
+            sent = {name: mask for name, mask in present.items() if not mask.all()}
         return cls(
             parts=parts,
             observed=observed,
@@ -73,15 +79,13 @@ class GradientMatching(Problem):
             shape=(observation.batch_size, *observation.input_shape),
             classes=observation.classes,
             gradients=gradients_of(observation, parts),
-            sent=_compared(observation, observed, parts),
+            sent=sent,
             skipped=skipped_parameters(
                 observation.model, observation.input_shape, observed, parts.skip
             ),
-            cells=_cells(observation) if parts.distance.reads_codes else {},
-            batch_norm=BatchNormPrior.of(observation, parts.statistics)
-            if parts.batch_norm
-            else None,
-            precise=_precise(observation, parts),
+            cells=cells,
+            priors=tuple(prior.of(observation) for prior in parts.used_priors),
+            precise=double_training(training) if parts.optimizer.needs_residuals else None,
         )
 
     @cached_property
@@ -99,7 +103,7 @@ class GradientMatching(Problem):
     def layers(self) -> list[list[str]]:
         """Names of the matched parameters by layer, from the first to the last."""
         names = [name for name in self.observed if name not in self.skipped]
-        return [list(each) for _, each in groupby(names, lambda name: name.rpartition(".")[0])]
+        return [list(layer) for _, layer in groupby(names, lambda name: name.rpartition(".")[0])]
 
     def residuals(self, point: torch.Tensor, names: Collection[str]) -> torch.Tensor:
         """Compute the difference of dummy and observed gradient of one victim.
@@ -116,19 +120,21 @@ class GradientMatching(Problem):
         pieces = general_method(self.precise)(
             self.inputs(at), self.soft_labels(at).to(at), self.observed
         )
-        compared = [piece.formed() for piece in pieces if piece.name in names]
-        return torch.cat([self._difference(piece).flatten().double() for piece in compared])
-
-    def _difference(self, piece: FormedPiece) -> torch.Tensor:
-        masked = piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
-        return masked.gradient - masked.target
+        differences = []
+        for piece in pieces:
+            if piece.name in names:
+                formed = piece.formed()
+                if piece.name in self.sent:
+                    formed = formed.within(self.sent[piece.name])
+                differences.append((formed.gradient - formed.target).flatten().double())
+        return torch.cat(differences)
 
     @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
         sent = {name: value[rows] for name, value in self.sent.items()}
         cells = {name: cell.at(rows) for name, cell in self.cells.items()}
-        prior = self.batch_norm and self.batch_norm.keep(rows)
-        return replace(super().keep(rows), sent=sent, cells=cells, batch_norm=prior)
+        priors = tuple(prior.keep(rows) for prior in self.priors)
+        return replace(super().keep(rows), sent=sent, cells=cells, priors=priors)
 
     @override
     def in_microbatches(self, count: int) -> Self | None:
@@ -140,14 +146,19 @@ class GradientMatching(Problem):
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
         given = self.network_inputs(points)
-        distance = self.parts.distance.measure(self._pairs(given, targets))
+        pieces = [
+            piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
+            for piece in self.gradients(given, targets, self.observed)
+            if piece.name not in self.skipped
+        ]
+        pairs = weighted_pairs(coded(pieces, self.cells), self.layer_weights)
+        distance = self.parts.distance.measure(pairs)
         objective = distance
-        if self.parts.total_variation and inputs.ndim == IMAGES:
-            objective = objective + self.parts.total_variation * total_variation(inputs)
-        if self.batch_norm:
-            objective = objective + self.parts.batch_norm * self.batch_norm(inputs)
-        if self.parts.label_term:
-            objective = objective + self.parts.label_term * self._label_term(given, targets)
+        for prior in self.priors:
+            objective = objective + prior.weight * prior(inputs)
+        if self.parts.label_term:  # CPL Algorithm 1, line 12
+            wrong = self.gradients.logits(given).softmax(2) - targets
+            objective = objective + self.parts.label_term * wrong.square().sum((1, 2))
         relative = objective / self.scale
         (gradient,) = torch.autograd.grad(relative.sum(), points)
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
@@ -155,20 +166,6 @@ class GradientMatching(Problem):
     def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
         """Return what the network takes at these points: the samples."""
         return self.inputs(points)
-
-    def _pairs(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[Pair]:
-        """Compute the weighted pairs of gradients, masked to the compared values."""
-        pieces = self.gradients(inputs, targets, self.observed)
-        compared = [
-            piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
-            for piece in pieces
-            if piece.name not in self.skipped
-        ]
-        return joined(coded(compared, self.cells), self.layer_weights)
-
-    def _label_term(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Compute the squared distance of probabilities to labels (CPL Algorithm 1, line 12)."""
-        return (self.gradients.logits(inputs).softmax(2) - targets).square().sum((1, 2))
 
 
 def gradients_of(observation: Observation, parts: Parts) -> Gradients:
@@ -183,29 +180,6 @@ def gradients_of(observation: Observation, parts: Parts) -> Gradients:
     return methods[parts.client_model](training)
 
 
-def _precise(observation: Observation, parts: Parts) -> ClientTraining | None:
-    if not parts.optimizer.needs_residuals:
-        return None
-    return double_training(ClientTraining.of(observation, parts.client_model))
-
-
-def _cells(observation: Observation) -> dict[str, Cell]:
-    """Return the codes of the mean gradients of the first round."""
-    factor = gradient_factor(observation)
-    return {name: cell.at((ALL, 0)).scaled(factor) for name, cell in observation.cells.items()}
-
-
-def _compared(
-    observation: Observation, observed: dict[str, torch.Tensor], parts: Parts
-) -> dict[str, torch.Tensor]:
-    if parts.compared == "all":
-        return {}
-    if parts.compared == "nonzero":
-        present = {name: value != 0 for name, value in observed.items()}
-        return {name: mask for name, mask in present.items() if not mask.all()}
-    return {name: value[:, 0] for name, value in observation.sent.items()}
-
-
 def _fixed_targets(
     observation: Observation, observed: dict[str, torch.Tensor], parts: Parts
 ) -> torch.Tensor | None:
@@ -218,3 +192,89 @@ def _fixed_targets(
     return torch.nn.functional.one_hot(labels, observation.classes).to(
         next(iter(observed.values()))
     )
+
+
+def skipped_parameters(
+    network: torch.nn.Module, shape: tuple[int, ...], names: Collection[str], skip: str | None
+) -> frozenset[str]:
+    """Return the names of the parameters that a pattern leaves out.
+
+    Args:
+        network: in evaluation mode.
+        shape: of a sample.
+        names: of the trained parameters.
+        skip: names of parameters or modules, or of `WORDS`, with `SEPARATOR` between them.
+
+    Raises:
+        IncompatibleError: a name is unknown, or nothing is left; names it.
+    """
+    if skip is None:
+        return frozenset()
+    modules = []
+    for module in skip.split(SEPARATOR):
+        if module in WORDS:
+            zeros = next(network.parameters()).new_zeros(1, *shape)
+            with torch.no_grad():
+                dense = WORDS[module](network, zeros)
+            if dense is None:
+                raise IncompatibleError(
+                    f"skip={module}: the model has no dense layer that is called once with one "
+                    "vector per sample; name the layer"
+                )
+            module = dense.layer
+        modules.append(module)
+    skipped = frozenset(name for name in names if any(_belongs(name, one) for one in modules))
+    for module in modules:
+        if not any(_belongs(name, module) for name in names):
+            options = {*WORDS, *names, *(name.rpartition(".")[0] for name in names)}
+            raise IncompatibleError(f"skip={skip}: unknown {module!r}; {nearest(module, options)}")
+    if len(skipped) == len(names):
+        raise IncompatibleError(f"skip={skip} leaves out all parameters; name fewer layers")
+    return skipped
+
+
+def _belongs(name: str, module: str) -> bool:
+    """Return True if a parameter is the named one, or within the named module."""
+    return name == module or name.startswith(f"{module}.")
+
+
+@dataclass(frozen=True)
+class DrawnMatching(GradientMatching):
+    """Gradient matching in samples and in what a client's variational layers drew for them.
+
+    A client of PRECODE differentiates its loss at random representations b = mu + sigma eps. Its
+    gradient determines eps as well as the samples: in a dense layer after the block each row is a
+    multiple of b (Balunovic et al. 2022 recover it there; here it is searched with the samples, for
+    batches too). Unknowns are the samples, joint labels if any, and eps, which starts from normally
+    distributed values as it is.
+
+    Args:
+        draws: number of values of eps of one sample.
+    """
+
+    draws: int = 0
+
+    @classmethod
+    @override
+    def of(cls, observation: Observation, parts: Parts) -> Self:
+        network, shape = observation.model, observation.input_shape
+        draws = sum(noise_sizes(network, shape))
+        extended = replace(
+            observation,
+            model=with_noise_as_input(network, shape),
+            input_shape=(math.prod(shape) + draws,),
+            verified_methods={},
+        )
+        stated = super().of(observation, parts)
+        return replace(stated, gradients=gradients_of(extended, parts), draws=draws)
+
+    @property
+    @override
+    def unknowns(self) -> int:
+        return super().unknowns + self.shape[0] * self.draws
+
+    @override
+    def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
+        """Return flat samples and their eps; Shape (V, N, P + K)."""
+        noise = points[:, super().unknowns :].unflatten(1, (self.shape[0], self.draws))
+        return torch.cat([self.inputs(points).flatten(2), noise], 2)

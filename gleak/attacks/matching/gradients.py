@@ -7,19 +7,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from gleak.attacks.matching.distances.base import Piece
-from gleak.attacks.matching.pieces import FormedPiece
+from gleak.attacks.matching.parts import ClientModel
+from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
+from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 from gleak.models.sample_losses import penalties, sample_losses
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.parts import ClientModel
-    from gleak.attacks.observation import Observation
 
 Parameters = dict[str, "torch.Tensor"]
 
@@ -30,14 +27,11 @@ class ClientTraining:
 
     Args:
         model: with the broadcast parameters.
-        loss: see `gleak.models.sample_losses`.
+        loss, batch_size, mini_batch, local_lr: see `Observation`.
         input_shape: of a sample.
         classes: number of logits.
         trained: names of the trained parameters; the others are frozen.
-        batch_size: number of samples of an update.
-        mini_batch: number of samples of a local step.
         local_steps: number of local steps that an evaluation repeats.
-        local_lr: learning rate of these steps.
         several_victims: True if the cell has several victims, so that the outcome of an evaluation
             must not depend on the number of victims in it (see `layerwise.padded_rows`).
     """
@@ -145,13 +139,7 @@ class GeneralGradients(Gradients):
     def gradients_at(
         self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
     ) -> Parameters:
-        """Compute each victim's gradient at its parameters, differentiable in all arguments.
-
-        Args:
-            parameters: Shape (V, *shape) each; they require a gradient.
-            inputs: Shape (V, N, *sample shape).
-            targets: Shape (V, N, classes).
-        """
+        """Compute each victim's gradient at its parameters, differentiable in all arguments."""
         total = self.losses(parameters, inputs, targets).sum()
         gradients = torch.autograd.grad(
             total, list(parameters.values()), create_graph=True, materialize_grads=True
@@ -202,3 +190,57 @@ class LoopedGradients(GeneralGradients):
                 for values, *batch in zip(by_victim, inputs, targets, strict=True)
             ]
         )
+
+
+class SamplewiseGradients(Gradients):
+    """Base class of methods for networks in which the samples of a batch do not interact."""
+
+    @override
+    def in_microbatches(self, count: int) -> Gradients:
+        return MicrobatchedGradients(self, count)
+
+
+class MicrobatchedGradients(Gradients):
+    """Weighted sum of the gradients of micro-batches, each with a graph of its own.
+
+    The activations of a micro-batch exist only while it is processed, once for its gradient and
+    once more for the derivative. An evaluation therefore takes about 1.5 times as long.
+
+    Args:
+        method: for one micro-batch.
+        count: number of micro-batches.
+    """
+
+    def __init__(self, method: SamplewiseGradients, count: int) -> None:
+        self.method, self.count = method, count
+
+    @override
+    def __call__(
+        self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
+    ) -> list[Piece]:
+        formed = derivatives().MicrobatchSum.apply(self, observed, inputs, targets)
+        return [
+            FormedPiece(name, gradient, observed[name])
+            for name, gradient in zip(observed, formed, strict=True)
+        ]
+
+    @override
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.method.logits(inputs)
+
+    @override
+    def in_microbatches(self, count: int) -> Gradients:
+        return MicrobatchedGradients(self.method, count)
+
+    def shares(
+        self, observed: Parameters, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]]:
+        """Yield samples and labels of each micro-batch, and its share of every gradient."""
+        parts = zip(inputs.chunk(self.count, 1), targets.chunk(self.count, 1), strict=True)
+        for samples, labels in parts:
+            share = samples.shape[1] / inputs.shape[1]
+            with torch.enable_grad():
+                given = samples.detach().requires_grad_(), labels.detach().requires_grad_()
+                pieces = {piece.name: piece for piece in self.method(*given, observed)}
+                gradients = [pieces[name].formed().gradient * share for name in observed]
+            yield *given, gradients

@@ -8,25 +8,23 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from typing_extensions import override
 
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.problem import Evaluation, Problem, total_variation
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.parts import SearchParts
+from gleak.attacks.matching.problem import Problem
+from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
+from gleak.knowledge.base import ImageGenerator
 from gleak.runtime.perceptual import perceptual_distances, perceptual_network
-
-if TYPE_CHECKING:
-    from gleak.artifacts.reconstruction import Reconstruction
-    from gleak.attacks.matching.parts import SearchParts
-    from gleak.attacks.observation import Observation
-    from gleak.knowledge.base import ImageGenerator
 
 EMBEDDINGS = "embeddings"
 CPU_VALUES, GPU_VALUES = 2**17, 2**24
 """Largest number of input values that are processed at once."""
-IMAGES = "images"
 Dissimilarity = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Differentiable function of M pairs of images in [0, 1], Shape (M, C, H, W) each, to Shape (M)."""
 Terms = Sequence[tuple[float, Dissimilarity]]
@@ -63,8 +61,12 @@ class ImagewiseProblem(Problem):
         most = CPU_VALUES if points.device.type == "cpu" else GPU_VALUES
         at_once = max(1, most // math.prod(self.shape[1:]))
         values = [unknowns, *(value.flatten(0, 1) for value in self.wanted)]
-        groups = zip(*(value.split(at_once) for value in values), strict=True)
-        evaluated = [self._evaluate_group(*group) for group in groups]
+        evaluated = []
+        for group, *wanted in zip(*(value.split(at_once) for value in values), strict=True):
+            group = group.detach().requires_grad_()
+            objective, distance = self.measure(group, *wanted)
+            (slopes,) = torch.autograd.grad(objective.sum(), group)
+            evaluated.append((objective.detach(), distance.detach(), slopes))
         objective, distance, slopes = map(torch.cat, zip(*evaluated, strict=True))
         gradient = torch.zeros_like(points)
         gradient[:, : self.values] = slopes.reshape(len(points), -1) / samples
@@ -74,19 +76,10 @@ class ImagewiseProblem(Problem):
             gradient,
         )
 
-    def _evaluate_group(
-        self, unknowns: torch.Tensor, *wanted: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute objective, distance and the objective's gradient of some images."""
-        unknowns = unknowns.detach().requires_grad_()
-        objective, distance = self.measure(unknowns, *wanted)
-        (slopes,) = torch.autograd.grad(objective.sum(), unknowns)
-        return objective.detach(), distance.detach(), slopes
-
 
 @dataclass(frozen=True)
 class FeatureInversion(ImagewiseProblem):
-    """One minus the cosine of each image's embedding with the target one, plus total variation.
+    """One minus the cosine of each image's embedding with the target one, plus the image's priors.
 
     CPA Eq. 12 with the opposite sign (section IV-B), the mean over a victim's images.
 
@@ -109,8 +102,10 @@ class FeatureInversion(ImagewiseProblem):
         (embeddings,) = wanted
         images = unknowns.unflatten(1, self.shape[1:])
         distance = 1 - torch.nn.functional.cosine_similarity(self.features(images), embeddings)
-        variation = self.parts.total_variation * total_variation(images[:, None])
-        return distance + variation, distance
+        objective = distance
+        for prior in self.parts.used_priors:
+            objective = objective + prior.weight * prior(images[:, None])
+        return objective, distance
 
 
 @dataclass(frozen=True)
@@ -194,7 +189,7 @@ class GeneratorInversion(ImagewiseProblem):
         labels = torch.from_numpy(coarse.labels).long()
         return cls(
             parts=parts,
-            observed={IMAGES: torch.from_numpy(coarse.inputs).to(like)},
+            observed={"images": torch.from_numpy(coarse.inputs).to(like)},
             targets=torch.nn.functional.one_hot(labels, observation.classes).to(like),
             shape=coarse.inputs.shape[1:],
             classes=observation.classes,
@@ -216,7 +211,7 @@ class GeneratorInversion(ImagewiseProblem):
     @property
     @override
     def wanted(self) -> list[torch.Tensor]:
-        return [self.observed[IMAGES], self.labels]
+        return [self.observed["images"], self.labels]
 
     @override
     def draw(self, generator: torch.Generator, granted: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -1,26 +1,45 @@
-"""Labels inferred from the gradient of the last dense layer."""
+"""Labels inferred from the gradient of the last dense layer.
+
+Labels are counted as follows. With cross-entropy the classifier's gradients are
+W = sum_i (p_i - e_i) x_i^T / N and b = sum_i (p_i - e_i) / N, where x_i are the inputs of the
+classifier, p_i its probabilities and e_i the one-hot labels. If all n_j inputs of class j were
+equal, x_j, then W = A^T diag(n) X / N and b = A^T n / N, with a row p_j - e_j of A for each class.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from gleak.attacks.matching.label_counts import ClassifierGradients, count_labels
+import numpy as np
+
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.models.layer_search import Classifier, find_classifier
 from gleak.models.parameters import trained_parameters
 
-if TYPE_CHECKING:
-    from gleak.attacks.observation import Observation
-
-
 REMEDY = "use an attack that is granted the labels (labels=known)"
+RULES = ("sign", "rows", "argmin", "counts", "auto")
+"""Rules by which labels are inferred; auto: the most accurate one for the available gradients
+(docs/results/labels.md). For one sample the minimum is exact, and for any number with the loss
+``nll_raw``. Labels of several samples are counted, where the classifier allows it.
+"""
 READING_WEIGHTS = ("rows", "counts")
 """Rules that read the gradient of the classifier's weight."""
 SPARSE = 0.05
 """Share of zeros above which the classifier's inputs are sparse, as after a ReLU."""
+ROUNDING = 1e-6
+"""Share of the largest magnitude up to which an entry of a gradient counts as zero."""
+ITERATIONS = 10
+EXPLAINED = 0.2
+"""Largest error of an entry of the bias gradient, in units of the largest slope, to stop at."""
+EVENNESS = 0.01
+"""Weight of the squared difference of counts from equal ones, in units of its square."""
+LEAST_FACTOR = 0.1
+"""Least factor of a solution, in units of the count; a smaller one is considered an error."""
+TINY = 1e-12
+LARGEST = 1e6
+"""Bound of the classifier's inputs."""
 
 
 def classifier_of(observation: Observation) -> Classifier:
@@ -40,13 +59,7 @@ def _classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: int) 
 
 
 def check_rule(network: torch.nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
-    """Check that a rule can infer labels from the updates of a network.
-
-    Args:
-        network: in evaluation mode; not modified.
-        shape: of a sample.
-        classes: number of outputs.
-        rule: one of `RULES`.
+    """Check that one of `RULES` can infer labels from the updates of a network.
 
     Raises:
         IncompatibleError: names what the network lacks, and the remedy.
@@ -100,13 +113,7 @@ def lowest_of_rows(classifier: Classifier, update: dict[str, torch.Tensor]) -> t
     """Compute the minimum of each row of the classifier's weight gradient (GradInversion, Eq. 4).
 
     After an activation that is never negative, only rows of labels in the batch contain entries
-    well below zero. Other samples add to a row's sum, but less to its minimum.
-
-    Returns:
-        Shape (V, classes).
-
-    Raises:
-        IncompatibleError: see `weight_gradient`.
+    well below zero. Other samples add to a row's sum, but less to its minimum. Shape (V, classes).
     """
     return weight_gradient(classifier, update, "rows").flatten(2).amin(2)
 
@@ -114,15 +121,7 @@ def lowest_of_rows(classifier: Classifier, update: dict[str, torch.Tensor]) -> t
 def weight_gradient(
     classifier: Classifier, update: dict[str, torch.Tensor], rule: str
 ) -> torch.Tensor:
-    """Return the gradient of the classifier's weight.
-
-    Args:
-        classifier: of the model.
-        update: gradients of the trained parameters, Shape (V, *shape).
-        rule: name of the rule that needs it, for the error.
-
-    Returns:
-        Shape (V, classes, ...).
+    """Return the gradient of the classifier's weight, which a rule needs; Shape (V, classes, ...).
 
     Raises:
         IncompatibleError: the layer computes its weight from other parameters, or was not trained.
@@ -179,91 +178,201 @@ def infer_by_argmin(scores: torch.Tensor, samples: int) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Observations that labels are inferred from.
+class ClassifierGradients:
+    """The classifier of a network and its gradients in one victim's update, in double precision.
 
     Args:
-        observation: of the victims.
-        classifier: of the model.
-        update: gradients of the trained parameters, Shape (V, *shape).
+        weight: gradient of its weight; Shape (classes, F).
+        bias: gradient of its bias; Shape (classes).
+        layer_weight: as broadcast; Shape (classes, F).
+        layer_bias: as broadcast; Shape (classes).
+        one_sign: True if its inputs are never negative.
+        sparse: True if many of its inputs are zero.
     """
 
-    observation: Observation
-    classifier: Classifier
-    update: dict[str, torch.Tensor]
+    weight: torch.Tensor
+    bias: torch.Tensor
+    layer_weight: torch.Tensor
+    layer_bias: torch.Tensor
+    one_sign: bool
+    sparse: bool
 
-    @property
-    def samples(self) -> int:
-        """Number of labels to infer for each victim."""
-        return self.observation.batch_size
+    def probabilities(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Compute probabilities from inputs; Shape (K, F) to (K, classes)."""
+        return (inputs @ self.layer_weight.T + self.layer_bias).softmax(1)
 
-    @property
-    def sums(self) -> torch.Tensor:
-        """One number per class, see `classifier_gradient`."""
-        return classifier_gradient(self.classifier, self.update)
-
-    def can_be_counted(self) -> bool:
-        """Return True if all inputs of `infer_by_counts` are available."""
-        bias, weight = self.classifier.bias, self.classifier.weight
-        sent = bias in self.update and weight in self.update
-        return sent and self.classifier.gives_logits and self.observation.loss == "cross_entropy"
+    def possible(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Clip estimated inputs to possible values; Shape (K, F)."""
+        return inputs.nan_to_num(nan=0.0).clamp(0.0 if self.one_sign else -LARGEST, LARGEST)
 
 
-def infer_by_counts(evidence: Evidence) -> torch.Tensor:
+def count_labels(gradients: ClassifierGradients, samples: int) -> np.ndarray:
+    """Estimate the number of samples of each class in a batch.
+
+    The inputs of each class are first estimated by the row of W divided by the entry of b, and
+    their probabilities give A; the counts are the integers that fit N b = A^T n best. Samples of
+    other classes contribute to a row. So inputs are then estimated again, as the least-norm
+    solution of N W = A^T diag(n) X, and counts with them, until the counts explain b or for
+    `ITERATIONS` repetitions.
+
+    True inputs and counts are a fixed point if samples of a class are equal. Samples of which the
+    network is certain hardly change b: their counts are assumed to be even.
+
+    Args:
+        gradients: of the classifier.
+        samples: N.
+
+    Returns:
+        Shape (classes), with the sum N.
+
+    Source:
+        Ma et al. 2023, "Instance-wise batch label restoration via gradients in federated
+        learning"; classes by the sign of their entries as Wainakh et al. 2022 and Yin et al. 2021;
+        the repetition is ours.
+    """
+    certain = _certain_classes(gradients, samples)
+    candidates = certain if gradients.one_sign and gradients.sparse else np.ones_like(certain)
+    counts = certain.astype(int)
+    if counts.sum() < samples:
+        chosen = np.flatnonzero(candidates if candidates.any() else ~candidates)
+        counts[chosen] = _count_among(gradients, samples, chosen, counts[chosen])
+    return counts
+
+
+def _certain_classes(gradients: ClassifierGradients, samples: int) -> np.ndarray:
+    """Mark the classes that are certainly in the batch, at most N of them; Shape (classes).
+
+    Only a label of the batch makes an entry of b negative, and, where inputs are not negative, one
+    of W.
+    """
+    values = gradients.weight.amin(1) if gradients.one_sign else gradients.bias
+    largest = (gradients.weight if gradients.one_sign else gradients.bias).abs().max()
+    least_bias = -ROUNDING * gradients.bias.abs().max()
+    certain = ((values < -ROUNDING * largest) | (gradients.bias < least_bias)).numpy()
+    if certain.sum() > samples:
+        lowest = values.argsort()[:samples].numpy()
+        certain = np.isin(np.arange(len(certain)), lowest)
+    return certain
+
+
+def _count_among(
+    gradients: ClassifierGradients, samples: int, chosen: np.ndarray, least: np.ndarray
+) -> np.ndarray:
+    """Estimate the counts, with lower bounds, of K chosen classes if all others are absent."""
+    one_hot = torch.eye(len(gradients.bias), dtype=torch.double)[chosen]
+    target = (samples * gradients.bias).numpy()
+    inputs = gradients.possible((gradients.weight / gradients.bias[:, None])[chosen])
+    for repetition in range(ITERATIONS + 1):
+        slopes = gradients.probabilities(inputs) - one_hot
+        largest = max(float(slopes.abs().max()), TINY)
+        counts = integer_solution(slopes.numpy() / largest, target / largest, samples, least)
+        unexplained = np.abs(slopes.numpy().T @ counts - target).max()
+        if unexplained < EXPLAINED * largest or repetition == ITERATIONS:
+            break
+        present = counts > 0
+        inputs[present] = _inputs(
+            gradients, samples, slopes[present], torch.from_numpy(counts[present])
+        )
+    return counts
+
+
+def _inputs(
+    gradients: ClassifierGradients, samples: int, slopes: torch.Tensor, counts: torch.Tensor
+) -> torch.Tensor:
+    """Estimate the inputs of the classes in the batch from slopes A and counts n; Shape (K, F).
+
+    Where at most half of the classes are in the batch, the equations also determine the factor n of
+    an input, as that of b, which is an input of 1: errors of A that both share cancel out.
+    """
+    given = samples * torch.cat([gradients.weight, gradients.bias[:, None]], 1)
+    solution = torch.linalg.pinv(slopes.T) @ given
+    sums, factors, expected = solution[:, :-1], solution[:, -1], counts.double()
+    determined = (2 * len(slopes) <= slopes.shape[1]) & (factors.abs() > LEAST_FACTOR * expected)
+    return gradients.possible(sums / torch.where(determined, factors, expected)[:, None])
+
+
+def integer_solution(
+    slopes: np.ndarray, target: np.ndarray, samples: int, least: np.ndarray
+) -> np.ndarray:
+    """Find integers n with a given sum that make |A^T n - t|^2 small.
+
+    Units are added one by one where the cost is least, then moved between classes while that
+    lowers the cost. `EVENNESS` decides between solutions of equal cost.
+
+    Args:
+        slopes: A; Shape (K, classes).
+        target: t; Shape (classes).
+        samples: the sum.
+        least: lower bound of each number; Shape (K).
+
+    Returns:
+        Shape (K).
+    """
+    count = len(slopes)
+    curvature = slopes @ slopes.T + EVENNESS * np.eye(count)
+    diagonal = np.diag(curvature)
+    numbers = least.astype(int)
+    slope = curvature @ numbers - slopes @ target - EVENNESS * samples / count
+    for _ in range(samples - numbers.sum()):
+        best = int(np.argmin(2 * slope + diagonal))
+        numbers[best] += 1
+        slope += curvature[best]
+    for _ in range(4 * samples):
+        givers = np.flatnonzero(numbers > least)
+        both = diagonal[givers, None] + diagonal - 2 * curvature[givers]
+        change = 2 * (slope - slope[givers, None]) + both
+        if not len(givers) or change.min() > -1e-9:
+            break
+        giver, taker = np.unravel_index(np.argmin(change), change.shape)
+        numbers[givers[giver]] -= 1
+        numbers[taker] += 1
+        slope += curvature[taker] - curvature[givers[giver]]
+    return numbers
+
+
+def infer_by_counts(
+    observation: Observation, classifier: Classifier, update: dict[str, torch.Tensor]
+) -> torch.Tensor:
     """Infer as many labels of each class as explain the classifier's gradients; Shape (V, samples).
 
-    Labels may repeat, and the network may be trained; see `gleak.attacks.matching.label_counts`.
+    Labels may repeat, and the network may be trained; see `count_labels`.
 
     Raises:
         IncompatibleError: the classifier lacks a weight parameter, a bias or their gradients, its
             outputs are not the logits, or the loss is not cross-entropy.
     """
-    classifier = evidence.classifier
-    weight = weight_gradient(classifier, evidence.update, "counts")
-    if not evidence.can_be_counted():
+    weight = weight_gradient(classifier, update, "counts")
+    if not _can_be_counted(observation, classifier, update):
         raise IncompatibleError(
-            f"labels=counts needs cross-entropy (here: {evidence.observation.loss}), and a "
-            f"classifier with a bias whose outputs are the logits, which layer {classifier.name!r} "
-            "does not provide; use labels=argmin or labels=known"
+            f"labels=counts needs cross-entropy (here: {observation.loss}), and a classifier with "
+            f"a bias whose outputs are the logits, which layer {classifier.name!r} does not "
+            "provide; use labels=argmin or labels=known"
         )
     features = classifier.features
-    layer = evidence.observation.model.get_parameter(classifier.weight or "")
-    offset = evidence.observation.model.get_parameter(classifier.bias or "")
+    layer, offset = (
+        observation.model.get_parameter(name or "").detach().cpu().double()
+        for name in (classifier.weight, classifier.bias)
+    )
     labels = []
-    for row, entries in zip(weight, evidence.sums, strict=True):
+    for row, entries in zip(weight, classifier_gradient(classifier, update), strict=True):
         gradients = ClassifierGradients(
             weight=row.cpu().double(),
             bias=entries.cpu().double(),
-            layer_weight=layer.detach().cpu().double(),
-            layer_bias=offset.detach().cpu().double(),
+            layer_weight=layer,
+            layer_bias=offset,
             one_sign=bool((features >= 0).all()),
             sparse=bool((features == 0).double().mean() > SPARSE),
         )
-        counts = torch.from_numpy(count_labels(gradients, evidence.samples))
+        counts = torch.from_numpy(count_labels(gradients, observation.batch_size))
         labels.append(torch.arange(len(counts)).repeat_interleave(counts))
     return torch.stack(labels).to(weight.device)
 
 
-def infer_automatically(evidence: Evidence) -> torch.Tensor:
-    """Infer labels by the most accurate rule for the available gradients (docs/results/labels.md).
-
-    For one sample the minimum is exact, and for any number with the loss ``nll_raw``. Labels of
-    several samples are counted; where the classifier does not allow it, `infer_by_argmin` is used.
-    """
-    if evidence.samples > 1 and evidence.can_be_counted():
-        return infer_by_counts(evidence)
-    return infer_by_argmin(evidence.sums, evidence.samples)
-
-
-RULES: dict[str, Callable[[Evidence], torch.Tensor]] = {
-    "sign": lambda known: infer_by_sign(known.sums, known.samples),
-    "rows": lambda known: infer_by_sign(
-        lowest_of_rows(known.classifier, known.update), known.samples
-    ),
-    "argmin": lambda known: infer_by_argmin(known.sums, known.samples),
-    "counts": infer_by_counts,
-    "auto": infer_automatically,
-}
+def _can_be_counted(
+    observation: Observation, classifier: Classifier, update: dict[str, torch.Tensor]
+) -> bool:
+    sent = classifier.bias in update and classifier.weight in update
+    return sent and classifier.gives_logits and observation.loss == "cross_entropy"
 
 
 def inferred_labels(
@@ -279,5 +388,15 @@ def inferred_labels(
     Raises:
         IncompatibleError: the model has no classifier, or the rule cannot infer so many labels.
     """
-    evidence = Evidence(observation, classifier_of(observation), gradients)
-    return RULES[rule](evidence).sort(1).values
+    classifier, samples = classifier_of(observation), observation.batch_size
+    if rule == "auto":
+        counted = samples > 1 and _can_be_counted(observation, classifier, gradients)
+        rule = "counts" if counted else "argmin"
+    if rule == "counts":
+        labels = infer_by_counts(observation, classifier, gradients)
+    elif rule == "rows":
+        labels = infer_by_sign(lowest_of_rows(classifier, gradients), samples)
+    else:
+        infer = infer_by_sign if rule == "sign" else infer_by_argmin
+        labels = infer(classifier_gradient(classifier, gradients), samples)
+    return labels.sort(1).values

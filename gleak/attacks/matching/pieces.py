@@ -1,13 +1,57 @@
-"""Pairs of dummy and observed gradients, by parameter (see `distances.base.Piece`)."""
+"""Pairs of dummy and observed gradients, of which a distance is computed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from typing_extensions import override
 
 from gleak.core.lazy import torch
 
-BLOCK_ENTRIES = 2**18
 FLOOR = 1e-30
+
+
+class Pair(Protocol):
+    """Dummy gradient paired with the observed one, for V victims."""
+
+    @property
+    def entries(self) -> int:
+        """Number of values, whatever was sent of them."""
+
+    def unlikelihood(self) -> torch.Tensor:
+        """Compute minus the logarithm of the likelihood of what was sent; Shape (V)."""
+
+    def squared_distance(self) -> torch.Tensor:
+        """Compute the sum of squared differences; Shape (V)."""
+
+    def sign_distance(self, gain: float) -> torch.Tensor:
+        """Compute the sum of squared differences to tanh(gain x dummy gradient); Shape (V)."""
+
+    def inner(self) -> torch.Tensor:
+        """Compute the inner product of dummy and observed gradient; Shape (V)."""
+
+    def squared_norm(self) -> torch.Tensor:
+        """Compute the squared norm of the dummy gradient; Shape (V)."""
+
+    def target_squared_norm(self) -> torch.Tensor:
+        """Compute the squared norm of the observed gradient; Shape (V)."""
+
+
+class Piece(Pair, Protocol):
+    """Pair of the gradients of one parameter."""
+
+    @property
+    def name(self) -> str:
+        """Name of the parameter."""
+
+    def formed(self) -> FormedPiece:
+        """Return the pair with a dummy gradient that is materialised."""
+
+    def within(self, sent: torch.Tensor) -> Piece:
+        """Return both gradients with all entries outside a mask, Shape (V, *shape), set to zero."""
 
 
 def rows(values: torch.Tensor) -> torch.Tensor:
@@ -18,6 +62,13 @@ def rows(values: torch.Tensor) -> torch.Tensor:
 def _sum_squares(values: torch.Tensor) -> torch.Tensor:
     flat = rows(values)
     return (flat * flat).sum(1)
+
+
+def derivatives() -> Any:
+    """Return the module of derivatives written by hand, whose definitions load torch."""
+    from gleak.attacks.matching import functions
+
+    return functions
 
 
 @dataclass(frozen=True)
@@ -34,18 +85,15 @@ class FormedPiece:
     gradient: torch.Tensor
     target: torch.Tensor
 
-    def within(self, sent: torch.Tensor) -> FormedPiece:
-        """Mask both gradients; see `Piece.within`."""
-        return FormedPiece(self.name, self.gradient * sent, self.target * sent)
-
     @property
     def entries(self) -> int:
-        """Number of values of the parameter."""
         return self.target[0].numel()
 
     def formed(self) -> FormedPiece:
-        """Return this pair."""
         return self
+
+    def within(self, sent: torch.Tensor) -> FormedPiece:
+        return FormedPiece(self.name, self.gradient * sent, self.target * sent)
 
     def unlikelihood(self) -> torch.Tensor:
         """Compute the squared distance relative to the target's mean square; Shape (V)."""
@@ -53,23 +101,18 @@ class FormedPiece:
         return self.squared_distance() / mean_square.clamp_min(FLOOR)
 
     def squared_distance(self) -> torch.Tensor:
-        """Compute the squared distance; Shape (V)."""
         return _sum_squares(self.gradient - self.target)
 
     def sign_distance(self, gain: float) -> torch.Tensor:
-        """Compute the distance of smoothed signs; Shape (V)."""
         return _sum_squares((gain * self.gradient).tanh() - self.target)
 
     def inner(self) -> torch.Tensor:
-        """Compute the inner product; Shape (V)."""
         return rows(self.gradient * self.target).sum(1)
 
     def squared_norm(self) -> torch.Tensor:
-        """Compute the squared norm of the dummy gradient; Shape (V)."""
         return _sum_squares(self.gradient)
 
     def target_squared_norm(self) -> torch.Tensor:
-        """Compute the squared norm of the observed gradient; Shape (V)."""
         return torch.linalg.vector_norm(rows(self.target), dim=1).square()
 
 
@@ -94,41 +137,114 @@ class OuterPiece:
 
     @property
     def entries(self) -> int:
-        """Number of values of the parameter."""
         return self.target[0].numel()
 
-    def unlikelihood(self) -> torch.Tensor:
-        """Materialise the gradient; see `FormedPiece.unlikelihood`."""
-        return self.formed().unlikelihood()
-
     def formed(self) -> FormedPiece:
-        """Materialise the dummy gradient."""
         return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
 
     def within(self, sent: torch.Tensor) -> FormedPiece:
-        """Materialise the dummy gradient and mask both; see `Piece.within`."""
         return self.formed().within(sent)
+
+    def unlikelihood(self) -> torch.Tensor:
+        return self.formed().unlikelihood()
 
     def squared_distance(self) -> torch.Tensor:
         """Compute the squared distance; accurate near zero, where its expansion cancels."""
-        from gleak.attacks.matching.functions import OuterResidual
-
-        return OuterResidual.apply(self.inputs, self.output_gradients, self.target)
+        total: torch.Tensor = derivatives().OuterResidual.apply(
+            self.inputs, self.output_gradients, self.target
+        )
+        return total
 
     def sign_distance(self, gain: float) -> torch.Tensor:
-        """Compute the distance of smoothed signs of the materialised gradient; Shape (V)."""
         return self.formed().sign_distance(gain)
 
     def inner(self) -> torch.Tensor:
-        """Compute the inner product; Shape (V)."""
         return ((self.inputs @ self.target.mT) * self.output_gradients).sum((1, 2))
 
     def squared_norm(self) -> torch.Tensor:
-        """Compute the squared norm of the dummy gradient; Shape (V)."""
-        return (
-            (self.output_gradients @ self.output_gradients.mT) * (self.inputs @ self.inputs.mT)
-        ).sum((1, 2))
+        products = self.output_gradients @ self.output_gradients.mT
+        return (products * (self.inputs @ self.inputs.mT)).sum((1, 2))
 
     def target_squared_norm(self) -> torch.Tensor:
-        """Compute the squared norm of the observed gradient; Shape (V)."""
         return torch.linalg.vector_norm(rows(self.target), dim=1).square()
+
+
+@dataclass(frozen=True)
+class WeightedPair:
+    """Gradients of several parameters as one pair, each with the weight of its layer.
+
+    Args:
+        pieces: the unweighted pairs.
+        weights: Shape (parameters, V).
+    """
+
+    pieces: Sequence[Piece]
+    weights: torch.Tensor
+
+    @property
+    def entries(self) -> int:
+        return sum(piece.entries for piece in self.pieces)
+
+    def unlikelihood(self) -> torch.Tensor:
+        return self._sum([piece.unlikelihood() for piece in self.pieces])
+
+    def squared_distance(self) -> torch.Tensor:
+        return self._sum([piece.squared_distance() for piece in self.pieces])
+
+    def sign_distance(self, gain: float) -> torch.Tensor:
+        return self._sum([piece.sign_distance(gain) for piece in self.pieces])
+
+    def inner(self) -> torch.Tensor:
+        return self._sum([piece.inner() for piece in self.pieces])
+
+    def squared_norm(self) -> torch.Tensor:
+        return self._sum([piece.squared_norm() for piece in self.pieces])
+
+    def target_squared_norm(self) -> torch.Tensor:
+        return self._sum([piece.target_squared_norm() for piece in self.pieces])
+
+    def _sum(self, values: list[torch.Tensor]) -> torch.Tensor:
+        return (self.weights * torch.stack(values)).sum(0)
+
+
+@dataclass(frozen=True)
+class JointPair(WeightedPair):
+    """Materialised gradients of several parameters, whose products are computed at once."""
+
+    pieces: Sequence[FormedPiece]
+
+    @override
+    def inner(self) -> torch.Tensor:
+        return self._products[0]
+
+    @override
+    def squared_norm(self) -> torch.Tensor:
+        return self._products[1]
+
+    @cached_property
+    def _products(self) -> tuple[torch.Tensor, torch.Tensor]:
+        targets, gradients = zip(*((p.target, p.gradient) for p in self.pieces), strict=True)
+        products: tuple[torch.Tensor, torch.Tensor] = derivatives().Products.apply(
+            self.weights, targets, *gradients
+        )
+        return products
+
+
+def weighted_pairs(pieces: Sequence[Piece], weights: Mapping[str, torch.Tensor]) -> Sequence[Pair]:
+    """Apply the weights of layers, and join all pieces whose gradients are materialised to one.
+
+    Args:
+        pieces: of the parameters.
+        weights: by parameter, Shape (V); 1 for those that are missing.
+    """
+    formed = [piece for piece in pieces if isinstance(piece, FormedPiece)]
+    pairs: list[Pair] = []
+    if formed:
+        equal = formed[0].target.new_ones(len(formed[0].target))
+        factors = torch.stack([weights.get(piece.name, equal) for piece in formed])
+        pairs.append(JointPair(formed, factors))
+    for piece in pieces:
+        if not isinstance(piece, FormedPiece):
+            weight = weights.get(piece.name)
+            pairs.append(piece if weight is None else WeightedPair([piece], weight[None]))
+    return pairs

@@ -6,41 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from typing_extensions import override
 
+from gleak.attacks.matching.codes import Coder
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.parts import SearchParts
+from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.codes.base import Coder
-    from gleak.attacks.matching.parts import SearchParts
-    from gleak.attacks.observation import Observation
-
-IMAGES = 5
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Objective, distance and gradient at V points.
-
-    Args:
-        objective: Shape (V), distance and priors, relative to the distance's scale.
-        distance: Shape (V), of the matched quantity alone, relative to the same scale.
-        gradient: Shape (V, P), of the objective.
-    """
-
-    objective: torch.Tensor
-    distance: torch.Tensor
-    gradient: torch.Tensor
-
-    def plus(self, other: Evaluation, weight: float) -> Evaluation:
-        """Add ``weight`` times another evaluation at the same points."""
-        return Evaluation(
-            self.objective + weight * other.objective,
-            self.distance + weight * other.distance,
-            self.gradient + weight * other.gradient,
-        )
 
 
 @dataclass(frozen=True)
@@ -131,19 +105,6 @@ class Problem(ABC):
     @abstractmethod
     def evaluate(self, points: torch.Tensor) -> Evaluation:
         """Compute the objective and its gradient at V points; Shape (V, P)."""
-
-
-def total_variation(inputs: torch.Tensor) -> torch.Tensor:
-    """Compute the mean absolute difference of neighbours, along height plus width (InvertGrad).
-
-    Args:
-        inputs: Shape (V, N, C, H, W).
-
-    Returns:
-        Shape (V).
-    """
-    rows = inputs.diff(dim=-2).abs().flatten(1).mean(1)
-    return rows + inputs.diff(dim=-1).abs().flatten(1).mean(1)
 
 
 def mean_gradients(observation: Observation) -> dict[str, torch.Tensor]:

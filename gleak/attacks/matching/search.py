@@ -6,16 +6,14 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gleak.attacks.matching.problem import Evaluation, Problem
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.problem import Problem
 from gleak.core.lazy import torch
-
-if TYPE_CHECKING:
-    from gleak.runtime.checkpointing import Part
-    from gleak.runtime.progress import Progress
+from gleak.runtime.checkpointing import Part
+from gleak.runtime.progress import Progress
 
 DIVERGED = 1e3
 LEAST_GAIN = 0.2
@@ -35,11 +33,8 @@ class SearchState:
 
     Args:
         points: points of least objective; Shape (V, P).
-        objective: at these points; Shape (V).
-        distance: at these points; Shape (V).
-        evaluations: Shape (V).
-        restarts: Shape (V).
-        converged: Shape (V).
+        objective, distance: at these points; Shape (V).
+        evaluations, restarts, converged: Shape (V).
     """
 
     points: torch.Tensor
@@ -110,7 +105,8 @@ class Search:
         self.attempt = Attempt(victims, self.points)
         self.optimizer = self.parts.optimizer.begin(self.points, self.parts.iterations)
         self.number = 0
-        self.informed = _not_zero(problem)
+        observed = [value.reshape(victims, -1).any(1) for value in problem.observed.values()]
+        self.informed = torch.stack(observed).any(0)
 
     def run(self, progress: Progress, part: Part) -> SearchState:
         """Search until every victim has converged or the budget is spent.
@@ -125,7 +121,9 @@ class Search:
         with part.stepping():
             for _ in part.steps(lambda: bool(self.running.any()), self._state):
                 self._evaluate(progress, every)
-            self._settle()
+            if self.parts.threshold is None:  # every finite result has converged, except of zeros
+                self.ledger.converged = self.ledger.distance.isfinite() & self.informed
+            self.records.record(self.parts.iterations)
             part.keep(self._state())
         return self.ledger
 
@@ -134,7 +132,10 @@ class Search:
         evaluation = self.problem.evaluate(self.points)
         iteration, within = divmod(self.number, every)
         if not within:
-            self._record(iteration, evaluation)
+            if self.records.due(iteration):
+                live, inputs = self.running, self.problem.inputs(self.points)
+                self.records.see(self.rows[live], evaluation.objective[live], inputs[live])
+                self.records.record(iteration)
             progress.advance(int(bool(iteration)), objective=evaluation.objective.median().item())
         spent = self.number == self.parts.iterations * every
         self.number += 1
@@ -178,21 +179,19 @@ class Search:
         self.optimizer.resume(groups["optimizer"])
         self.problem = self.problem.keep(self.rows)
 
-    def _record(self, iteration: int, evaluation: Evaluation) -> None:
-        if self.records.due(iteration):
-            live = self.running
-            inputs = self.problem.inputs(self.points)
-            self.records.see(self.rows[live], evaluation.objective[live], inputs[live])
-            self.records.record(iteration)
-
     def _advance(self, evaluation: Evaluation, spent: bool) -> None:
         """Update the best points; stop finished victims, restart failed ones, move the others."""
         failed = self.attempt.judge(evaluation, self.parts.patience) & self.running
         converged = self._note(evaluation)
-        may_restart = self._may_restart()
+        left = self.ledger.restarts[self.rows] < self.parts.restarts
+        # a reset of the optimizer's memory close to convergence does not count as a restart
+        may_restart = left | (self._near(self.rows) & (self.parts.restarts > 0))
         finished = self.running & (converged | (failed & ~may_restart) | spent)
         if finished.any():
-            self._finish(finished)
+            rows = self.rows[finished]
+            self.running = self.running & ~finished
+            inputs = self.problem.inputs(self.ledger.points[self.rows])
+            self.records.see(rows, self.ledger.objective[rows], inputs[finished])
             if not self.running.any():
                 return
         again = failed & may_restart & self.running
@@ -202,14 +201,6 @@ class Search:
         if again.any():
             self._restart(again)
         self._compact()
-
-    def _may_restart(self) -> torch.Tensor:
-        """Mark the victims that may restart if their attempt fails; Shape (V).
-
-        A reset of the optimizer's memory close to convergence does not count as a restart.
-        """
-        left = self.ledger.restarts[self.rows] < self.parts.restarts
-        return left | (self._near(self.rows) & (self.parts.restarts > 0))
 
     def _near(self, rows: torch.Tensor) -> torch.Tensor:
         return self.ledger.distance[rows] <= NEAR
@@ -228,12 +219,6 @@ class Search:
         converged = live & (evaluation.distance <= self.parts.threshold)
         ledger.converged[self.rows[converged]] = True
         return converged
-
-    def _finish(self, finished: torch.Tensor) -> None:
-        rows = self.rows[finished]
-        self.running = self.running & ~finished
-        inputs = self.problem.inputs(self.ledger.points[self.rows])
-        self.records.see(rows, self.ledger.objective[rows], inputs[finished])
 
     def _restart(self, again: torch.Tensor) -> None:
         rows = self.rows[again]
@@ -262,19 +247,6 @@ class Search:
             self.running[kept],
         )
 
-    def _settle(self) -> None:
-        """Without a threshold, count every finite result as converged, except of zeros."""
-        if self.parts.threshold is None:
-            self.ledger.converged = self.ledger.distance.isfinite() & self.informed
-        self.records.record(self.parts.iterations)
-
-
-def _not_zero(problem: Problem) -> torch.Tensor:
-    """Mark the victims of whom any observed value is not zero; Shape (V)."""
-    return torch.stack(
-        [value.reshape(len(value), -1).any(1) for value in problem.observed.values()]
-    ).any(0)
-
 
 def snapshot_iterations(iterations: int) -> list[int]:
     """Return 0, then 1, 2, 5, 10, 20, 50 and so on up to the budget."""
@@ -286,10 +258,6 @@ def kept_snapshots(shape: tuple[int, ...], iterations: int) -> tuple[int, list[i
     """Return the number of victims and the iterations whose snapshots fit into `SNAPSHOT_BYTES`.
 
     Large batches of large images have fewer: a victim of 256 images of 224 pixels takes 154 MB.
-
-    Args:
-        shape: of a victim's samples.
-        iterations: the budget.
     """
     moments = snapshot_iterations(iterations)
     fitting = max(2, SNAPSHOT_BYTES // (np.float32().itemsize * math.prod(shape)))
@@ -319,13 +287,7 @@ class Records:
         self._shown = np.zeros((min(shape[0], self.most_shown), *shape[1:]), np.float32)
 
     def see(self, rows: torch.Tensor, objective: torch.Tensor, inputs: torch.Tensor) -> None:
-        """Note the present state of some victims.
-
-        Args:
-            rows: rows of these victims; Shape (W).
-            objective: Shape (W); a value that is not finite is ignored.
-            inputs: Shape (W, N, ...).
-        """
+        """Note the state of W victims; objectives, Shape (W), that are not finite are ignored."""
         values, victims = objective.double().cpu().numpy(), rows.cpu().numpy()
         finite = np.isfinite(values)
         self._values[victims[finite]] = values[finite]

@@ -6,40 +6,211 @@ derivative of L along the direction v of the parameters. Two passes compute L an
 tangents along v computes S, and a pass back its slopes at the samples (Pearlmutter 1994, "Fast
 exact multiplication by the Hessian", with a derivative by samples in place of one by parameters).
 No graph of the gradient's computation is built or differentiated.
+
+The passes of one batch through one layer are an object (`LayerPasses`), which keeps what a later
+pass needs. A tangent of None is zero, and so is a slope.
 """
 
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Optional
 
 from typing_extensions import override
 
-from gleak.attacks.matching.affine_layers import affine_layer
-from gleak.attacks.matching.distances.base import Piece
-from gleak.attacks.matching.gradients import ClientTraining, Parameters
-from gleak.attacks.matching.layer_passes import (
-    AffinePasses,
-    FunctionPasses,
-    LayerPasses,
-    ReluPasses,
-    SumPasses,
-    Zero,
-    plus,
-)
+from gleak.attacks.matching.affine_layers import AffineLayer, affine_layer
+from gleak.attacks.matching.gradients import ClientTraining, Parameters, SamplewiseGradients
 from gleak.attacks.matching.layerwise import UnsplittableError, padded_rows
-from gleak.attacks.matching.microbatches import SamplewiseGradients
-from gleak.attacks.matching.pieces import FormedPiece
+from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
 from gleak.core.lazy import torch
 from gleak.models.parameters import independent_copy
 from gleak.models.sample_losses import penalised_layers, sample_losses
 
-IMAGES = 4
 GIVEN = 2
 """Number of values given to the steps: samples and soft labels."""
+Zero = Optional["torch.Tensor"]
+
+
+def plus(first: Zero, second: Zero) -> Zero:
+    """Add two values of which None is zero."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
+
+
+class LayerPasses(ABC):
+    """Passes of one batch through a layer, called in the order of the methods.
+
+    The first two compute outputs from inputs and, of the loss L, gradients at inputs from those at
+    outputs. The other two concern S: they compute tangents, the derivatives of the outputs along
+    the direction of the parameters, and the slopes of S at the inputs from those at the outputs.
+
+    Attributes:
+        outputs: of the layer.
+    """
+
+    outputs: torch.Tensor
+
+    @abstractmethod
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Compute the gradients of L at the inputs from those at the outputs."""
+
+    def parameter_gradients(self, victims: int) -> Sequence[torch.Tensor]:
+        """Compute the gradients of L by the layer's trained parameters; Shape (V, *shape) each."""
+        return ()
+
+    @abstractmethod
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
+        """Compute the tangent of the outputs.
+
+        Args:
+            tangents: of the inputs.
+            directions: of the layer's trained parameters; Shape (V, *shape) each.
+        """
+
+    @abstractmethod
+    def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
+        """Compute the slopes of S at the inputs from those at the outputs."""
+
+
+class AffinePasses(LayerPasses):
+    """Passes through a layer with trained parameters."""
+
+    def __init__(self, layer: AffineLayer, inputs: torch.Tensor) -> None:
+        self.outputs = layer.outputs(inputs)
+        self._layer, self._inputs = layer, inputs
+
+    @override
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        self._grad_outputs = grad_outputs
+        return [self._layer.adjoint(grad_outputs, self._inputs.shape)]
+
+    @override
+    def parameter_gradients(self, victims: int) -> Sequence[torch.Tensor]:
+        self._victims = victims
+        self._split_inputs = self._layer.split(self._inputs, victims)
+        self._split_gradients = self._layer.split(self._grad_outputs, victims)
+        return self._layer.gradients(self._split_inputs, self._split_gradients, victims)
+
+    @override
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
+        (tangent,) = tangents
+        self._directions = self._layer.stacked(*directions)
+        own = self._layer.by_victim(self._directions.outputs(self._split_inputs), self._victims)
+        return _added(None if tangent is None else self._layer.linear(tangent), own)
+
+    @override
+    def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
+        shape = self._inputs.shape
+        own = self._directions.adjoint(self._split_gradients, shape)
+        shared = None if slopes is None else self._layer.adjoint(slopes, shape)
+        return [_added(shared, self._layer.by_victim(own, self._victims))]
+
+
+def _added(rows: Zero, own: torch.Tensor) -> torch.Tensor:
+    """Add values of each victim, Shape (V, N, ...), to a new tensor of rows; None is zero."""
+    if rows is None:
+        return own.flatten(0, 1)
+    rows.unflatten(0, own.shape[:2]).add_(own)
+    return rows
+
+
+class FunctionPasses(LayerPasses):
+    """Passes through any function without trained parameters, by automatic differentiation.
+
+    The gradients D at the outputs enter those at the inputs, J^T D, linearly. The derivative of the
+    inner product of J^T D with the tangents t by D is therefore the tangent J t of the outputs, and
+    that by the inputs is the curvature's part of their slopes.
+    """
+
+    def __init__(self, function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
+        self._inputs = [value.detach().requires_grad_() for value in inputs]
+        with torch.enable_grad():
+            self._attached = function(*self._inputs)
+        self.outputs = self._attached.detach()
+        self._curvature: Sequence[Zero] = [None] * len(inputs)
+
+    @override
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        self._grad_outputs = grad_outputs.detach().requires_grad_()
+        with torch.enable_grad():
+            self._gradients = torch.autograd.grad(
+                self._attached,
+                self._inputs,
+                self._grad_outputs,
+                create_graph=True,
+                materialize_grads=True,
+            )
+        return [gradient.detach() for gradient in self._gradients]
+
+    @override
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
+        moved = [
+            (gradient, tangent)
+            for gradient, tangent in zip(self._gradients, tangents, strict=True)
+            if tangent is not None
+        ]
+        if not moved:
+            return None
+        gradients, given = zip(*moved, strict=True)
+        wanted = [self._grad_outputs, *self._inputs]
+        outputs, *self._curvature = torch.autograd.grad(
+            gradients, wanted, given, retain_graph=True, allow_unused=True
+        )
+        return outputs
+
+    @override
+    def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
+        if slopes is None:
+            return self._curvature
+        own = torch.autograd.grad(
+            self._attached, self._inputs, slopes, retain_graph=True, allow_unused=True
+        )
+        return [plus(*pair) for pair in zip(own, self._curvature, strict=True)]
+
+
+class ReluPasses(LayerPasses):
+    """Passes through a rectifier, whose derivative is a mask."""
+
+    def __init__(self, inputs: torch.Tensor) -> None:
+        self.outputs = inputs.clamp_min(0)
+        self._mask = self.outputs.sign()
+
+    @override
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        return [grad_outputs * self._mask]
+
+    @override
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
+        (tangent,) = tangents
+        return None if tangent is None else tangent * self._mask
+
+    @override
+    def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
+        return [None if slopes is None else slopes * self._mask]
+
+
+class SumPasses(LayerPasses):
+    """Passes through the sum of two values of the same shape."""
+
+    def __init__(self, first: torch.Tensor, second: torch.Tensor) -> None:
+        self.outputs = first + second
+
+    @override
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        return [grad_outputs, grad_outputs]
+
+    @override
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
+        return plus(*tangents)
+
+    @override
+    def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
+        return [slopes, slopes]
 
 
 @dataclass(frozen=True)
@@ -82,39 +253,42 @@ class TangentGradients(SamplewiseGradients):
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
     ) -> list[Piece]:
-        gradients = (self._of_several if self.several_victims else self._of_one)(inputs, targets)
+        if not self.several_victims:
+            gradients = self._gradients(inputs, targets)
+        else:  # kernels that do not depend on the number of victims left
+            alone = len(inputs) == 1
+            if alone:
+                inputs, targets = (v.expand(2, *v.shape[1:]) for v in (inputs, targets))
+            with padded_rows(self.model, inputs.shape[:2].numel()):
+                gradients = self._gradients(inputs, targets)
+            if alone:
+                gradients = [gradient[:1] for gradient in gradients]
         return [
             FormedPiece(name, gradient, observed[name])
             for name, gradient in zip(self.trained, gradients, strict=True)
         ]
 
-    def _of_one(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
-        from gleak.attacks.matching.functions import TangentGradient
-
-        gradients: tuple[torch.Tensor, ...] = TangentGradient.apply(inputs, targets, self)
+    def _gradients(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
+        gradients: tuple[torch.Tensor, ...] = derivatives().TangentGradient.apply(
+            inputs, targets, self
+        )
         return gradients
 
     def passes(self, inputs: torch.Tensor, targets: torch.Tensor) -> Passes:
-        """Begin the passes of all victims' samples, which are copied."""
-        return Passes(self.steps, [_copied(inputs.flatten(0, 1)), targets.flatten(0, 1)])
+        """Begin the passes of all victims' samples, which are copied.
 
-    def _of_several(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Compute the gradients with kernels that do not depend on the number of victims left."""
-        if len(inputs) == 1:
-            twice = (values.expand(2, *values.shape[1:]) for values in (inputs, targets))
-            return [gradient[:1] for gradient in self._of_several(*twice)]
-        with padded_rows(self.model, inputs.shape[:2].numel()):
-            return self._of_one(inputs, targets)
+        Images are copied with channels last, for which convolutions are faster on a CPU.
+        """
+        samples = inputs.flatten(0, 1)
+        images = samples.ndim == 4
+        copied = samples.clone(
+            memory_format=torch.channels_last if images else torch.preserve_format
+        )
+        return Passes(self.steps, [copied, targets.flatten(0, 1)])
 
     @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([self.model(samples.clone()) for samples in inputs])
-
-
-def _copied(inputs: torch.Tensor) -> torch.Tensor:
-    """Copy samples; images with channels last, for which convolutions are faster on a CPU."""
-    images = inputs.ndim == IMAGES
-    return inputs.clone(memory_format=torch.channels_last if images else torch.preserve_format)
 
 
 class Passes:
@@ -170,22 +344,22 @@ def traced_steps(training: ClientTraining) -> list[Step]:
     """
     if penalised_layers(training.model):
         raise UnsplittableError("penalty")
+
+    def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return sample_losses(training.loss, logits, targets).sum()
+
     places: dict[torch.fx.Node, int] = {}
     steps: list[Step] = []
     for node in torch.fx.symbolic_trace(independent_copy(training.model)).graph.nodes:
         if node.op == "placeholder":
             places[node] = 0
         elif node.op == "output":
-            steps.append(Step(partial(FunctionPasses, _loss(training)), (places[node.args[0]], 1)))
+            steps.append(Step(partial(FunctionPasses, loss), (places[node.args[0]], 1)))
         elif node.op != "get_attr":
             taken = [given for given in node.all_input_nodes if given.op != "get_attr"]
             places[node] = len(steps) + GIVEN
             steps.append(_step(training, node, tuple(places[given] for given in taken)))
     return steps
-
-
-def _loss(training: ClientTraining) -> Callable[..., torch.Tensor]:
-    return lambda logits, targets: sample_losses(training.loss, logits, targets).sum()
 
 
 def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...]) -> Step:
@@ -211,7 +385,9 @@ def _called(model: torch.nn.Module, node: torch.fx.Node, *values: torch.Tensor) 
     """Call a node's function or method with values in place of the nodes that it takes."""
     left = iter(values)
     known = {
-        given: _attribute(model, given) if given.op == "get_attr" else next(left)
+        given: operator.attrgetter(str(given.target))(model)
+        if given.op == "get_attr"
+        else next(left)
         for given in node.all_input_nodes
     }
     arguments: Any = torch.fx.map_arg(node.args, known.__getitem__)
@@ -220,7 +396,3 @@ def _called(model: torch.nn.Module, node: torch.fx.Node, *values: torch.Tensor) 
     function = getattr(type(arguments[0]), target) if node.op == "call_method" else target
     outputs: torch.Tensor = function(*arguments, **options)
     return outputs
-
-
-def _attribute(model: torch.nn.Module, node: torch.fx.Node) -> Any:
-    return operator.attrgetter(str(node.target))(model)

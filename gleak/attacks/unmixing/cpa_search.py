@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gleak.attacks.matching.optimizers.base import GradientOptimizerSpec
+from gleak.attacks.matching.optimizers import GradientOptimizerSpec
 from gleak.attacks.unmixing.edges import differences, variation_weights
 from gleak.attacks.unmixing.mixtures import White
 from gleak.core.lazy import torch

@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.matching.distances.euclidean import L2
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.distances import L2
+from gleak.attacks.matching.optimizers import Adam, Evaluation
 from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.problem import Evaluation
-from gleak.attacks.matching.starts.random_values import Uniform
+from gleak.attacks.matching.starts import Uniform
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 

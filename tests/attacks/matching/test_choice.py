@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.matching.choice import Trial, choose_gradients
-from gleak.attacks.matching.distances.base import Piece
+from gleak.attacks.matching.choice import Trial
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     LoopedGradients,
@@ -17,10 +16,12 @@ from gleak.attacks.matching.gradients import (
     VmappedGradients,
 )
 from gleak.attacks.matching.layerwise import LayerwiseGradients
+from gleak.attacks.matching.pieces import Piece
 from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.attacks.matching.unrolled import GeneralUnrolled
 from gleak.core.errors import IncompatibleError
 from gleak.models.differentiation import differentiable_kernels
+from tests.attacks.matching.slopes import choose_gradients
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
 UNSPLITTABLE = [
@@ -45,7 +46,7 @@ def built(name: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", UNSPLITTABLE)
-def test_networks_that_look_splittable_and_are_not_go_the_general_way(name: str) -> None:
+def test_networks_that_look_splittable_and_are_not_go_the_general_way(name: str):
     training = training_of(built(name))
     assert LayerwiseGradients(training).layers
     assert isinstance(choose_gradients(training), VmappedGradients)
@@ -54,19 +55,19 @@ def test_networks_that_look_splittable_and_are_not_go_the_general_way(name: str)
 
 
 @pytest.mark.parametrize("name", ["LSTM", "recurrent cell"])
-def test_what_torch_cannot_vectorise_is_taken_victim_by_victim(name: str) -> None:
+def test_what_torch_cannot_vectorise_is_taken_victim_by_victim(name: str):
     assert isinstance(choose_gradients(training_of(built(name))), LoopedGradients)
 
 
 @pytest.mark.parametrize("name", ["frozen body", "overwrites its inputs", "max pooling"])
-def test_plain_layers_are_split(name: str) -> None:
+def test_plain_layers_are_split(name: str):
     network = built(name)
     trained = frozenset(key for key, value in network.named_parameters() if value.requires_grad)
     training = training_of(network, trained=trained, several_victims=True)
     assert isinstance(choose_gradients(training), LayerwiseGradients)
 
 
-def test_the_method_depends_on_the_cell() -> None:
+def test_the_method_depends_on_the_cell():
     """Dense layers' gradients are not formed; those of half-dense networks only for one victim."""
     convolutional = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten()))
     half = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 3), nn.Flatten(), nn.Linear(32, CLASSES)))
@@ -93,7 +94,7 @@ class Cached(nn.Module):
         return inputs.flatten(1) @ self.weights[0].T + self.inner.bias
 
 
-def test_a_parameter_that_cannot_be_replaced_is_named() -> None:
+def test_a_parameter_that_cannot_be_replaced_is_named():
     with pytest.raises(
         IncompatibleError, match=r"'weight' of layer 'inner' \(Linear\).*references"
     ):
@@ -105,7 +106,7 @@ class NoSecondDerivative(nn.Module):
         return torch.cdist(inputs, inputs.new_ones(CLASSES, inputs.shape[1]))
 
 
-def test_layers_without_a_second_derivative_are_named() -> None:
+def test_layers_without_a_second_derivative_are_named():
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), NoSecondDerivative())
     with pytest.raises(IncompatibleError, match=r"layer '2' \(NoSecondDerivative\) has no second"):
         choose_gradients(training_of(network))
@@ -129,7 +130,7 @@ class Detached(VmappedGradients):
         return [replace(first, gradient=first.gradient.detach()), *rest]  # type: ignore[type-var]
 
 
-def test_small_errors_in_values_and_in_derivatives_are_found() -> None:
+def test_small_errors_in_values_and_in_derivatives_are_found():
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double()
     training = training_of(network)
     stream = torch.Generator().manual_seed(0)
@@ -143,7 +144,7 @@ def test_small_errors_in_values_and_in_derivatives_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["dense on time first", "contrastive head", "transformer layer"])
-def test_a_victim_has_the_same_gradient_alone_and_among_others(name: str) -> None:
+def test_a_victim_has_the_same_gradient_alone_and_among_others(name: str):
     network = built(name).double()
     training = training_of(network)
     gradients = choose_gradients(training)

@@ -20,6 +20,7 @@ from gleak.attacks.matching.epoch_matching import (
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.run_attack import observe
 from gleak.core.registry import parse
+from tests.attacks.matching.slopes import assert_gradient_of_objective, assert_victims_are_kept
 
 SPEC = parse("attack", "agic_epochs+tv=0.05")
 CLIENT = "epochs+victims=2+batch_size=4+update_size=2+labels=unique+server_lr=0.5"
@@ -37,7 +38,7 @@ def updates(simulate: Callable[..., Path]) -> list[WeightedUpdate]:
     ]
 
 
-def test_it_is_the_weighted_sum_of_each_updates_objective(updates: list[WeightedUpdate]) -> None:
+def test_it_is_the_weighted_sum_of_each_updates_objective(updates: list[WeightedUpdate]):
     joint = JointMatching.of(updates, SPEC.parts())
     points = torch.rand(2, joint.unknowns)
     assert joint.shape[0] == 3
@@ -47,19 +48,11 @@ def test_it_is_the_weighted_sum_of_each_updates_objective(updates: list[Weighted
         alone = GradientMatching.of(part.observation, SPEC.parts())
         expected += part.weight * alone.evaluate(samples[:, part.places].flatten(1)).objective
     torch.testing.assert_close(found.objective, expected)
+    assert_gradient_of_objective(joint, 0.05)
+    assert_victims_are_kept(joint)
 
 
-def test_its_gradient_is_that_of_finite_differences(updates: list[WeightedUpdate]) -> None:
-    joint = JointMatching.of(updates, SPEC.parts())
-    stream = torch.Generator().manual_seed(0)
-    points, direction = (torch.rand(2, joint.unknowns, generator=stream) for _ in range(2))
-    step, direction = 1e-2, (direction - 0.5).sign()
-    ahead, behind = (joint.evaluate(points + sign * step * direction).objective for sign in (1, -1))
-    slope = (joint.evaluate(points).gradient * direction).sum(1)
-    torch.testing.assert_close(slope, (ahead - behind) / (2 * step), rtol=0.05, atol=1e-3)
-
-
-def test_a_shared_sample_hears_of_all_its_updates(updates: list[WeightedUpdate]) -> None:
+def test_a_shared_sample_hears_of_all_its_updates(updates: list[WeightedUpdate]):
     """Without the second update's weight, the gradient of its other sample is zero."""
     silent = [updates[0], replace(updates[1], weight=0.0)]
     joint = JointMatching.of(silent, SPEC.parts())
@@ -68,21 +61,13 @@ def test_a_shared_sample_hears_of_all_its_updates(updates: list[WeightedUpdate])
     assert gradient[:, :2].abs().flatten(2).sum(2).min() > 0
 
 
-def test_victims_are_kept_apart(updates: list[WeightedUpdate]) -> None:
-    joint = JointMatching.of(updates, SPEC.parts())
-    points = torch.rand(2, joint.unknowns)
-    both, second = joint.evaluate(points), joint.keep(slice(1, 2)).evaluate(points[1:])
-    torch.testing.assert_close(both.objective[1:], second.objective)
-    torch.testing.assert_close(both.gradient[1:], second.gradient, rtol=1e-3, atol=1e-6)
-
-
-def test_distances_are_mean_squared_errors() -> None:
+def test_distances_are_mean_squared_errors():
     first, second = torch.rand(3, 2, 4, 4), torch.rand(5, 2, 4, 4)
     expected = (first[:, None] - second[None]).square().mean((2, 3, 4))
     torch.testing.assert_close(image_distances(first, second, pooled=False), expected)
 
 
-def test_pooling_takes_noise_away() -> None:
+def test_pooling_takes_noise_away():
     torch.manual_seed(0)
     images = torch.rand(1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3)
     noisy = images + 0.1 * torch.randn(200, 1, 8, 8)
@@ -92,24 +77,19 @@ def test_pooling_takes_noise_away() -> None:
     assert float(pooled / plain) == pytest.approx(1 / 4, rel=0.05)
 
 
-def test_updates_share_a_label() -> None:
+def test_updates_share_a_label():
     first, second = torch.tensor([[0, 1], [2, 2]]), torch.tensor([[1, 3], [0, 2], [4, 5]])
     assert share_a_label(first, second).tolist() == [[True, True, False], [False, True, False]]
 
 
-def test_the_cheapest_pairs_come_first() -> None:
-    costs = torch.tensor([[1.0, 2.0], [0.5, 9.0]])
-    assert pair_greedily(costs, torch.ones(2, 2).bool()).tolist() == [1, 0]
-
-
-def test_pairs_that_are_not_allowed_come_last() -> None:
+def test_pairs_that_are_not_allowed_come_last():
     costs = torch.tensor([[0.1, 2.0, 3.0], [1.0, 0.2, 5.0], [0.3, 0.4, 9.0]])
     allowed = torch.tensor([[False, True, False], [False, False, True], [False, False, False]])
     assert pair_greedily(costs, allowed).tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_each_is_taken_once_and_clear_cases_as_the_best_assignment_has_them(seed: int) -> None:
+def test_each_is_taken_once_and_clear_cases_as_the_best_assignment_has_them(seed: int):
     random = torch.Generator().manual_seed(seed)
     order = torch.randperm(9, generator=random)
     costs = 1 + torch.rand(9, 9, generator=random)

@@ -10,17 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from gleak.attacks.matching import image_inversion
-from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.engine import solve
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.image_inversion import FeatureInversion, GuidedInversion
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.problem import total_variation
+from gleak.attacks.matching.priors import TotalVariation, total_variation
+from tests.attacks.matching.slopes import assert_gradient_of_objective, assert_victims_are_kept
 
-MakeParts = Callable[..., Parts]
-MakeObservation = Callable[..., Any]
-Evaluated = Callable[[], tuple[FeatureInversion, Tensor]]
+Make = Callable[..., Any]
 
 
 def wide_features() -> nn.Module:
@@ -57,10 +56,8 @@ def elsewhere(images: Tensor) -> Tensor:
     return torch.rand(images.shape, generator=torch.Generator().manual_seed(2)).double().flatten(1)
 
 
-def test_the_truth_has_distance_zero(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts
-) -> None:
-    problem = inverting(images, make_parts(total_variation=0.5))
+def test_the_truth_has_distance_zero(images: Tensor, elsewhere: Tensor, make_parts: Make):
+    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
     truth = problem.evaluate(images.flatten(1))
     assert truth.distance.abs().max() < 1e-12
     torch.testing.assert_close(truth.objective, 0.5 * total_variation(images))
@@ -68,31 +65,17 @@ def test_the_truth_has_distance_zero(
 
 
 def test_the_length_of_an_embedding_says_nothing(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts
-) -> None:
+    images: Tensor, elsewhere: Tensor, make_parts: Make
+):
     problem = inverting(images, make_parts())
     longer = {"embeddings": 7 * problem.observed["embeddings"]}
     found = dataclasses.replace(problem, observed=longer).evaluate(elsewhere)
     torch.testing.assert_close(found.objective, problem.evaluate(elsewhere).objective)
 
 
-def test_the_gradient_is_that_of_the_objective(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts
-) -> None:
-    problem = inverting(images, make_parts(total_variation=0.5))
-    direction = torch.randn(elsewhere.shape, generator=torch.Generator().manual_seed(3)).double()
-    slope = (problem.evaluate(elsewhere).gradient * direction).sum(1)
-    ahead, behind = (
-        problem.evaluate(elsewhere + step * direction).objective for step in (1e-6, -1e-6)
-    )
-    torch.testing.assert_close(slope, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-6)
-
-
-def test_every_image_is_sought_for_itself(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts
-) -> None:
+def test_every_image_is_sought_for_itself(images: Tensor, elsewhere: Tensor, make_parts: Make):
     """Images as separate victims differ only by the mean over a batch."""
-    parts = make_parts(total_variation=0.5)
+    parts = make_parts(priors=[TotalVariation(0.5)])
     together = inverting(images, parts).evaluate(elsewhere)
     alone = inverting(images.flatten(0, 1)[:, None], parts).evaluate(elsewhere.reshape(6, -1))
     torch.testing.assert_close(together.objective, alone.objective.reshape(3, 2).mean(1))
@@ -100,9 +83,9 @@ def test_every_image_is_sought_for_itself(
 
 
 def test_the_groups_in_which_images_are_evaluated_change_nothing(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = inverting(images, make_parts(total_variation=0.5))
+    images: Tensor, elsewhere: Tensor, make_parts: Make, monkeypatch: pytest.MonkeyPatch
+):
+    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
     whole = problem.evaluate(elsewhere)
     for values in (1, 4 * images[0, 0].numel()):
         monkeypatch.setattr(image_inversion, "CPU_VALUES", values)
@@ -111,18 +94,18 @@ def test_the_groups_in_which_images_are_evaluated_change_nothing(
         torch.testing.assert_close(split.gradient, whole.gradient)
 
 
-def test_an_embedding_of_zeros_leaves_everything_finite(
-    images: Tensor, make_parts: MakeParts
-) -> None:
+def test_an_embedding_of_zeros_leaves_everything_finite(images: Tensor, make_parts: Make):
     dead = nn.Sequential(nn.Flatten(), nn.Threshold(2.0, 0.0))
-    found = inverting(images, make_parts(total_variation=0.5), dead).evaluate(images.flatten(1))
+    found = inverting(images, make_parts(priors=[TotalVariation(0.5)]), dead).evaluate(
+        images.flatten(1)
+    )
     assert torch.equal(found.distance, torch.ones(3).double())
     assert found.gradient.isfinite().all()
 
 
 def test_images_are_recovered_from_features_that_tell_them(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
+    make_observation: Make, make_parts: Make
+):
     observation, inputs, _ = make_observation()
     parts = make_parts(optimizer=Adam(lr=0.1, schedule="cosine"), iterations=200, box=True)
     found = solve(inverting(inputs, parts), observation)
@@ -130,11 +113,9 @@ def test_images_are_recovered_from_features_that_tell_them(
     assert (found.objective < 1e-3 * found.trace_objective[:, 0]).all()
 
 
-def test_gradients_guide_with_their_weight(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
+def test_gradients_guide_with_their_weight(make_observation: Make, make_parts: Make):
     observation, inputs, _ = make_observation()
-    parts = make_parts(total_variation=0.5)
+    parts = make_parts(priors=[TotalVariation(0.5)])
     matching = GradientMatching.of(observation, make_parts(distance=Cosine(), labels="joint"))
     inversion = inverting(inputs, parts)
     guided = GuidedInversion.of(inversion, matching, 3.0)
@@ -150,14 +131,12 @@ def test_gradients_guide_with_their_weight(
     assert torch.equal(guided.soft_labels(points), matching.soft_labels(points))
 
 
-@pytest.mark.parametrize("rows", [slice(1, 3), torch.tensor([True, False, True])])
-def test_victims_kept_pose_the_same_problem(
-    rows: Any, make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
+def test_the_gradient_is_that_of_the_objective(images: Tensor, make_parts: Make):
+    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
+    assert_gradient_of_objective(problem, 1e-5)
+
+
+def test_victims_kept_pose_the_same_problem(make_observation: Make, make_parts: Make):
     observation, inputs, _ = make_observation()
     matching = GradientMatching.of(observation, make_parts(distance=Cosine(), labels="joint"))
-    guided = GuidedInversion.of(inverting(inputs, make_parts()), matching, 3.0)
-    points = torch.rand(3, guided.unknowns, generator=torch.Generator().manual_seed(0))
-    some, every = guided.keep(rows).evaluate(points[rows]), guided.evaluate(points)
-    torch.testing.assert_close(some.objective, every.objective[rows])
-    torch.testing.assert_close(some.gradient, every.gradient[rows], rtol=1e-4, atol=1e-6)
+    assert_victims_are_kept(GuidedInversion.of(inverting(inputs, make_parts()), matching, 3.0))

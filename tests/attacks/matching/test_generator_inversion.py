@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.engine import solve
 from gleak.attacks.matching.image_inversion import GeneratorInversion, euclidean, perceptual
-from gleak.attacks.matching.optimizers.first_order import Adam
-from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.starts.random_values import Normal
+from gleak.attacks.matching.optimizers import Adam
+from gleak.attacks.matching.starts import Normal
 from gleak.core.errors import ArtifactError
 from gleak.runtime.perceptual import perceptual_distances, perceptual_network
+from tests.attacks.matching.slopes import assert_gradient_of_objective, assert_victims_are_kept
 
-MakeParts = Callable[..., Parts]
-MakeObservation = Callable[..., Any]
+Make = Callable[..., Any]
+
 SHAPE, CLASSES = (3, 8, 8), 4
 
 
@@ -58,7 +58,7 @@ def images(codes: Tensor, labels: Tensor) -> Tensor:
 
 @pytest.fixture
 def pose(
-    images: Tensor, labels: Tensor, make_parts: MakeParts, make_observation: MakeObservation
+    images: Tensor, labels: Tensor, make_parts: Make, make_observation: Make
 ) -> Callable[..., GeneratorInversion]:
     """Return the problem whose solution is the codes."""
 
@@ -80,9 +80,7 @@ def elsewhere(codes: Tensor) -> Tensor:
     return codes.flatten(1) + 1.0
 
 
-def test_the_codes_themselves_have_distance_zero(
-    pose: Callable[..., GeneratorInversion], codes: Tensor, images: Tensor
-) -> None:
+def test_the_codes_themselves_have_distance_zero(pose: Make, codes: Tensor, images: Tensor):
     problem, points = pose(), codes.flatten(1)
     assert problem.unknowns == problem.values == 2 * 4
     assert problem.evaluate(points).objective.abs().max() < 1e-12
@@ -90,8 +88,8 @@ def test_the_codes_themselves_have_distance_zero(
 
 
 def test_the_objective_is_the_weighted_sum_of_its_terms(
-    pose: Callable[..., GeneratorInversion], elsewhere: Tensor, images: Tensor
-) -> None:
+    pose: Make, elsewhere: Tensor, images: Tensor
+):
     problem = pose((0.5, euclidean), (3.0, reversed_order))
     pairs = problem.inputs(elsewhere).flatten(0, 1), images.flatten(0, 1)
     expected = 0.5 * (pairs[0] - pairs[1]).flatten(1).norm(dim=1) + 3 * reversed_order(*pairs)
@@ -100,35 +98,9 @@ def test_the_objective_is_the_weighted_sum_of_its_terms(
     torch.testing.assert_close(found.distance, found.objective)
 
 
-def test_the_gradient_is_that_of_the_objective(
-    pose: Callable[..., GeneratorInversion], elsewhere: Tensor
-) -> None:
-    problem = pose((0.5, euclidean), (3.0, reversed_order))
-    direction = torch.randn(elsewhere.shape, generator=torch.Generator().manual_seed(3)).double()
-    slope = (problem.evaluate(elsewhere).gradient * direction).sum(1)
-    ahead, behind = (
-        problem.evaluate(elsewhere + step * direction).objective for step in (1e-6, -1e-6)
-    )
-    torch.testing.assert_close(slope, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("rows", [slice(1, 3), torch.tensor([True, False, True])])
-def test_victims_kept_pose_the_same_problem(
-    rows: Any, pose: Callable[..., GeneratorInversion], elsewhere: Tensor
-) -> None:
-    problem = pose()
-    some, every = problem.keep(rows).evaluate(elsewhere[rows]), problem.evaluate(elsewhere)
-    torch.testing.assert_close(some.objective, every.objective[rows])
-    inputs = problem.keep(rows).inputs(elsewhere[rows])
-    torch.testing.assert_close(inputs, problem.inputs(elsewhere)[rows])
-
-
 def test_images_are_found_and_keep_their_labels(
-    pose: Callable[..., GeneratorInversion],
-    make_observation: MakeObservation,
-    images: Tensor,
-    labels: Tensor,
-) -> None:
+    pose: Make, make_observation: Make, images: Tensor, labels: Tensor
+):
     """Victims that converge one after the other, so that pictures are taken of some alone."""
     observation, _, _ = make_observation()
     problem = pose(optimizer=Adam(lr=0.1), iterations=400, threshold=0.05)
@@ -142,9 +114,7 @@ def test_images_are_found_and_keep_their_labels(
     np.testing.assert_allclose(found.snapshots[:, -1], found.inputs, atol=1e-6)
 
 
-def test_codes_begin_normal_in_each_victims_own_stream(
-    pose: Callable[..., GeneratorInversion],
-) -> None:
+def test_codes_begin_normal_in_each_victims_own_stream(pose: Make):
     problem, stream = pose(), torch.Generator().manual_seed(5)
     drawn = problem.draw(torch.Generator().manual_seed(5), {})
     torch.testing.assert_close(drawn, torch.randn(8, generator=stream).to(drawn))
@@ -152,7 +122,7 @@ def test_codes_begin_normal_in_each_victims_own_stream(
 
 @pytest.mark.usefixtures("random_weights")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_perceptual_term_is_lpips_and_can_be_derived(dtype: torch.dtype) -> None:
+def test_the_perceptual_term_is_lpips_and_can_be_derived(dtype: torch.dtype):
     one, other = torch.rand(2, 3, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     wanted = other.to(dtype)
     moved = one.to(dtype).requires_grad_()
@@ -163,6 +133,12 @@ def test_the_perceptual_term_is_lpips_and_can_be_derived(dtype: torch.dtype) -> 
     assert slopes.isfinite().all() and slopes.any()
 
 
-def test_missing_weights_are_named_with_what_to_do(no_weights: Path) -> None:
+def test_missing_weights_are_named_with_what_to_do(no_weights: Path):
     with pytest.raises(ArtifactError, match=r"squeezenet.*is missing; download it with: gleak"):
         perceptual(torch.zeros(1))
+
+
+def test_the_gradient_is_that_of_the_objective_and_victims_are_kept(pose: Make):
+    problem = pose((0.5, euclidean), (3.0, reversed_order))
+    assert_gradient_of_objective(problem, 1e-5)
+    assert_victims_are_kept(problem)

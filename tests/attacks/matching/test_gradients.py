@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import pytest
 import torch
@@ -12,9 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.attacks.matching.choice import choose_gradients
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.distances.euclidean import L2
+from gleak.attacks.matching.distances import L2, Cosine
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     Gradients,
@@ -23,11 +20,9 @@ from gleak.attacks.matching.gradients import (
 )
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.registry import parse
-from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.batch_norm import run_by_clients
-from gleak.models.convolution import Convolution
-from gleak.models.resnet import Block, ResidualNetwork, basic_block
 from gleak.models.sample_losses import sample_losses
+from tests.attacks.matching.slopes import choose_gradients
 
 SHAPE = (2, 7, 6)
 CLASSES = 5
@@ -131,9 +126,7 @@ def assert_matches(gradients: Gradients, model: nn.Module, loss: str, samples: i
         torch.testing.assert_close(found, value)
         slopes = torch.autograd.grad(found.sum(), (inputs, soft))
         for slope, true in zip(
-            slopes,
-            torch.autograd.grad(value.sum(), (inputs, soft), retain_graph=True),
-            strict=True,
+            slopes, torch.autograd.grad(value.sum(), (inputs, soft), retain_graph=True), strict=True
         ):
             torch.testing.assert_close(slope, true)
 
@@ -153,7 +146,7 @@ def test_objectives_and_slopes_are_those_of_formed_gradients(
     hidden: int,
     bias: bool,
     samples: int,
-) -> None:
+):
     try:
         model = network(layers, hidden, bias)
     except RuntimeError:  # the kernel is larger than what is left of the image
@@ -161,16 +154,7 @@ def test_objectives_and_slopes_are_those_of_formed_gradients(
     assert_matches(way(training_of(model, SHAPE, loss)), model, loss, samples)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_pieces_name_every_parameter(loss: str) -> None:
-    model = network([{"kernel_size": 3}], 4, True)
-    inputs, soft = batch(2)
-    for way in (LayerwiseGradients, VmappedGradients):
-        pieces = way(training_of(model, SHAPE, loss))(inputs, soft, targets_of(model))
-        assert {piece.name for piece in pieces} == {name for name, _ in model.named_parameters()}
-
-
-def test_dense_layers_on_many_positions_count_them_all() -> None:
+def test_dense_layers_on_many_positions_count_them_all():
     """A layer that maps rows of an image adds up over rows."""
     model = randomised(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 5)))
     inputs = torch.rand(VICTIMS, 2, 4, 2, dtype=torch.double)
@@ -223,100 +207,60 @@ TANGLED = {
 }
 
 
-@pytest.mark.parametrize("case", TANGLED)
-def test_what_cannot_be_split_by_layers_is_vectorised(case: str) -> None:
-    model = randomised(TANGLED[case]())
-    gradients = choose_gradients(training_of(model, SHAPE[:1]))
+def convolutional(*norm: nn.Module, **options: object) -> nn.Module:
+    convolution = nn.Conv2d(2, 4, 3, **{"padding": 1, **options})
+    model = nn.Sequential(convolution, *norm, nn.Tanh(), nn.Flatten(), nn.LazyLinear(CLASSES))
+    model(torch.zeros(2, *SHAPE))
+    return model
+
+
+CONVOLUTIONAL = {
+    "groups": lambda: convolutional(groups=2),
+    "same padding": lambda: convolutional(padding="same"),
+    "valid padding": lambda: convolutional(padding="valid"),
+    "circular padding": lambda: convolutional(padding_mode="circular"),
+    "instance norm": lambda: convolutional(nn.InstanceNorm2d(4, affine=True)),
+    "layer norm": lambda: convolutional(nn.LayerNorm(SHAPE[1:])),
+    "group norm": lambda: convolutional(nn.GroupNorm(2, 4)),
+    "batch statistics": lambda: convolutional(nn.BatchNorm2d(4, track_running_stats=False)),
+    "not affine": lambda: convolutional(nn.BatchNorm2d(4, affine=False, track_running_stats=False)),
+}
+
+
+@pytest.mark.parametrize("case", [*TANGLED, *CONVOLUTIONAL])
+def test_what_cannot_be_split_by_layers_is_vectorised(case: str):
+    """Second derivatives of norms count the statistics, which depend on the samples too."""
+    model = randomised({**TANGLED, **CONVOLUTIONAL}[case]())
+    shape = SHAPE if case in CONVOLUTIONAL else SHAPE[:1]
+    gradients = choose_gradients(training_of(model, shape))
     assert isinstance(gradients, VmappedGradients)
-    assert_matches(gradients, model, "cross_entropy", 2)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"groups": 2},
-        {"padding": "same"},
-        {"padding": "valid"},
-        {"padding": 1, "padding_mode": "circular"},
-    ],
-)
-def test_convolutions_of_other_kinds_are_vectorised(options: dict[str, object]) -> None:
-    layers = [nn.Conv2d(2, 2, 3, **options), nn.Tanh(), nn.Flatten(), nn.LazyLinear(CLASSES)]
-    model = nn.Sequential(*layers)
-    model(torch.zeros(1, *SHAPE))
-    gradients = choose_gradients(training_of(randomised(model), SHAPE))
-    assert isinstance(gradients, VmappedGradients)
-    assert_matches(gradients, model, "cross_entropy", 2)
-
-
-class TwoBlocks(ResidualNetwork):
-    """Network of a block that keeps the shape and one that halves it, with a shortcut layer."""
-
-    smallest_side: ClassVar[int] = 4
-
-    activation: Activation = "tanh"
-    norm: Norm = "batch"
-    normalise: Normalised = "none"
-
-    def stem(self, channels: int) -> Convolution:
-        return Convolution(channels, 3)
-
-    def blocks(self) -> list[Block]:
-        return [basic_block(3, 3, 1), basic_block(3, 4, 2)]
-
-
-@pytest.mark.parametrize("samples", [1, 3])
-@pytest.mark.parametrize("norm", ["batch", "none"])
-def test_each_piece_of_a_residual_network_is_the_vectorised_one(norm: Norm, samples: int) -> None:
-    """Values, and slopes at the inputs along a random direction of each gradient."""
-    model = randomised(TwoBlocks(norm=norm).build(SHAPE, CLASSES))
-    (inputs, soft), observed = batch(samples), targets_of(model)
-    ways = (LayerwiseGradients, VmappedGradients)
-    pieces = [
-        {piece.name: piece for piece in way(training_of(model, SHAPE))(inputs, soft, observed)}
-        for way in ways
-    ]
-    assert pieces[0].keys() == pieces[1].keys() == observed.keys()
-    for name, direction in observed.items():
-        everywhere = torch.ones_like(direction)
-        found, expected = (by_name[name].within(everywhere).gradient for by_name in pieces)
-        torch.testing.assert_close(found, expected)
-        slope, true = (
-            torch.autograd.grad(
-                (value * direction).sum(), inputs, retain_graph=True, materialize_grads=True
-            )[0]
-            for value in (found, expected)
-        )
-        torch.testing.assert_close(slope, true)
-
-
-@pytest.mark.parametrize(
-    "fields", ["", "+norm=none", "+activation=tanh", "+downsampling=false", "+activation=sigmoid"]
-)
-def test_residual_networks_are_split_by_layers(fields: str) -> None:
-    assert_split_as_vectorised(f"resnet20{fields}", SHAPE)
+    assert_matches(gradients, model, "cross_entropy", 3)
 
 
 @pytest.mark.parametrize(
     "name",
     [
+        "resnet20",
+        "resnet20+norm=none",
+        "resnet20+activation=tanh",
+        "resnet20+downsampling=false",
+        "resnet20+activation=sigmoid",
         "lenet5",
         "lenet5+downsampling=stride",
         "vgg_small+activation=tanh+width=2+hidden=6",
         "vgg_small+activation=tanh+downsampling=stride+norm=batch+width=2+hidden=6",
     ],
 )
-def test_networks_of_stages_are_split_by_layers(name: str) -> None:
-    assert_split_as_vectorised(name, (2, 13, 12))
-
-
-def assert_split_as_vectorised(name: str, shape: tuple[int, ...]) -> None:
-    """Compare the squared distance, and its gradients at inputs and labels."""
+def test_networks_are_split_by_layers_as_vectorised(name: str):
+    """The squared distance, and its gradients at inputs and labels."""
+    shape = SHAPE if name.startswith("resnet") else (2, 13, 12)
     model = randomised(parse("model", name).build(shape, CLASSES))
     (inputs, soft), observed = batch(2, shape), targets_of(model)
     outcomes = []
     for way in (LayerwiseGradients, VmappedGradients):
-        distance = L2().measure(way(training_of(model, shape))(inputs, soft, observed))
+        pieces = way(training_of(model, shape))(inputs, soft, observed)
+        assert {piece.name for piece in pieces} == observed.keys()
+        distance = L2().measure(pieces)
         outcomes.append((distance, *torch.autograd.grad(distance.sum(), (inputs, soft))))
     for found, expected in zip(*outcomes, strict=True):
         torch.testing.assert_close(found, expected)
@@ -330,9 +274,7 @@ def normalised(**options: object) -> nn.Module:
 
 @pytest.mark.parametrize("options", [{}, {"eps": 0.1}, {"bias": False}, {"affine": False}])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_batch_norm_by_running_statistics_is_split_by_victim(
-    loss: str, options: dict[str, object]
-) -> None:
+def test_batch_norm_by_running_statistics_is_split_by_victim(loss: str, options: dict[str, object]):
     model = normalised(**options)
     gradients = choose_gradients(training_of(model, SHAPE, loss))
     assert isinstance(gradients, LayerwiseGradients)
@@ -340,19 +282,10 @@ def test_batch_norm_by_running_statistics_is_split_by_victim(
 
 
 @pytest.mark.parametrize("affine", [True, False])
-def test_batch_norm_by_the_batch_is_left_to_each_victim(affine: bool) -> None:
-    """Samples of all victims in one batch would be normalised together."""
-    model = normalised(affine=affine, track_running_stats=False)
-    gradients = choose_gradients(training_of(model, SHAPE))
-    assert isinstance(gradients, VmappedGradients)
-    assert_matches(gradients, model, "cross_entropy", 3)
-
-
-@pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_batch_norm_of_clients_in_training_mode_is_that_of_torchs_training_mode(
     loss: str, affine: bool
-) -> None:
+):
     """The gradients and their derivatives depend on the statistics, which depend on all samples."""
     model = normalised(affine=affine)
     gradients = choose_gradients(training_of(run_by_clients(model, "training"), SHAPE, loss))
@@ -360,20 +293,8 @@ def test_batch_norm_of_clients_in_training_mode_is_that_of_torchs_training_mode(
     assert_matches(gradients, model.train(), loss, 3)
 
 
-@pytest.mark.parametrize(
-    "norm", [nn.InstanceNorm2d(3, affine=True), nn.LayerNorm(SHAPE[1:]), nn.GroupNorm(3, 3)]
-)
-def test_normalisation_within_a_sample_is_vectorised(norm: nn.Module) -> None:
-    """Its second derivatives count the statistics, which depend on the sample too."""
-    layers = [nn.Conv2d(2, 3, 3, padding=1), norm, nn.Tanh(), nn.Flatten()]
-    model = randomised(nn.Sequential(*layers, nn.Linear(3 * SHAPE[1] * SHAPE[2], CLASSES)))
-    gradients = choose_gradients(training_of(model, SHAPE))
-    assert isinstance(gradients, VmappedGradients)
-    assert_matches(gradients, model, "cross_entropy", 2)
-
-
 @pytest.mark.parametrize("affine", [True, False])
-def test_batch_norm_in_training_mode_is_not_split(affine: bool) -> None:
+def test_batch_norm_in_training_mode_is_not_split(affine: bool):
     model = normalised(affine=affine).train()
     before = model[1].running_mean.clone()
     gradients = choose_gradients(training_of(model, SHAPE))
@@ -383,7 +304,7 @@ def test_batch_norm_in_training_mode_is_not_split(affine: bool) -> None:
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", [1, 2])
-def test_convolutions_that_skip_positions_are_split(kernel: int, stride: int) -> None:
+def test_convolutions_that_skip_positions_are_split(kernel: int, stride: int):
     """With a stride larger than the kernel some inputs do not affect any output."""
     options = {"kernel_size": kernel, "stride": stride, "bias": False}
     model = network([{"kernel_size": 1}, options], 3, True)
@@ -392,12 +313,7 @@ def test_convolutions_that_skip_positions_are_split(kernel: int, stride: int) ->
     assert_matches(gradients, model, "cross_entropy", 2)
 
 
-def test_plain_networks_are_split_by_layers() -> None:
-    model = network([{"kernel_size": 3}, {"kernel_size": 2, "padding": 1}], 4, True)
-    assert isinstance(choose_gradients(training_of(model, SHAPE)), LayerwiseGradients)
-
-
-def test_no_hook_is_left_behind() -> None:
+def test_no_hook_is_left_behind():
     for model, shape in [
         (network([{"kernel_size": 3}], 4, True), SHAPE),
         (randomised(TANGLED["used twice"]()), SHAPE[:1]),

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gleak.attacks.matching.layerwise import LEAST_ROWS, padded_rows
-from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import reconstruct
 from gleak.core.registry import parse
 
-Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
+Make = Callable[..., Any]
+
 ITERATIONS = 50
 ATTACKS = {
     "lbfgs": f"cpl+iterations={ITERATIONS}+labels=known+restarts=0",
@@ -28,8 +29,8 @@ ATTACKS = {
 @pytest.mark.parametrize("optimizer", ATTACKS)
 @pytest.mark.parametrize("model", ["lenet+width=4", "mlp+hidden=16"])
 def test_a_victim_is_the_same_alone_and_among_sixteen(
-    model: str, optimizer: str, make_observation: Observe
-) -> None:
+    model: str, optimizer: str, make_observation: Make
+):
     observation, _, _ = make_observation(model, victims=16, samples=1)
     attack = parse("attack", ATTACKS[optimizer])
     together = reconstruct(attack, observation, 0)
@@ -41,9 +42,7 @@ def test_a_victim_is_the_same_alone_and_among_sixteen(
 @pytest.mark.parametrize(
     ("layer", "shape"), [(nn.Linear(6, 3), (6,)), (nn.Conv2d(2, 3, 3), (2, 5, 5))]
 )
-def test_filling_up_changes_no_output_and_no_derivative(
-    layer: nn.Module, shape: tuple[int, ...]
-) -> None:
+def test_filling_up_changes_no_output_and_no_derivative(layer: nn.Module, shape: tuple[int, ...]):
     network = nn.Sequential(layer.double(), nn.Sigmoid())
     inputs = torch.rand(1, *shape, dtype=torch.double, requires_grad=True)
     expected = network(inputs)
@@ -57,7 +56,7 @@ def test_filling_up_changes_no_output_and_no_derivative(
 
 
 @pytest.mark.parametrize("kind", LEAST_ROWS)
-def test_enough_rows_are_left_alone(kind: type[nn.Module]) -> None:
+def test_enough_rows_are_left_alone(kind: type[nn.Module]):
     layer = nn.Linear(2, 2) if kind is nn.Linear else nn.Conv2d(2, 2, 1)
     with padded_rows(layer, LEAST_ROWS[kind]):
         assert "forward" not in vars(layer)

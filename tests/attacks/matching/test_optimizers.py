@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, optim
 
 from gleak.attacks.matching.engine import match
-from gleak.attacks.matching.optimizers.base import OptimizerSpec
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam, OptimizerSpec
 from gleak.core.registry import load, parse
+
+Make = Callable[..., Any]
 
 FIRST_ORDER = sorted(set(load("optimizer")) - {"lbfgs", "gauss_newton"})
 STEPS = 60
@@ -74,7 +75,7 @@ def path_with_changes(spec: OptimizerSpec, starts: Tensor, gradients: Tensor) ->
 
 
 @pytest.mark.parametrize("text", ORACLES)
-def test_every_problem_takes_torchs_path(text: str, gradients: Tensor) -> None:
+def test_every_problem_takes_torchs_path(text: str, gradients: Tensor):
     spec = parse("optimizer", text)
     starts = gradients[0] / 2
     points = path_with_changes(spec, starts, gradients)
@@ -86,7 +87,7 @@ def test_every_problem_takes_torchs_path(text: str, gradients: Tensor) -> None:
 
 
 @pytest.mark.parametrize("text", [*ORACLES, "lbfgs"])
-def test_points_and_gradients_are_left_as_they_were(text: str, gradients: Tensor) -> None:
+def test_points_and_gradients_are_left_as_they_were(text: str, gradients: Tensor):
     points, gradient = gradients[0].clone(), gradients[1].clone()
     search = parse("optimizer", text).begin(points, STEPS)
     search.step(search.step(points, gradient), gradients[2].clone())
@@ -98,12 +99,8 @@ def test_points_and_gradients_are_left_as_they_were(text: str, gradients: Tensor
 @pytest.mark.parametrize("distance", ["l2", "cosine"])
 @pytest.mark.parametrize("model", ["lenet+width=3", "mlp+hidden=20"])
 def test_with_its_defaults_each_halves_the_objective(
-    name: str,
-    distance: str,
-    model: str,
-    make_observation: Callable[..., Any],
-    make_parts: Callable[..., Any],
-) -> None:
+    name: str, distance: str, model: str, make_observation: Make, make_parts: Make
+):
     parts = make_parts(
         optimizer=parse("optimizer", name), distance=parse("distance", distance), iterations=60
     )
@@ -111,7 +108,7 @@ def test_with_its_defaults_each_halves_the_objective(
     assert (found.trace_objective[:, -1] < found.trace_objective[:, 0] / 2).all()
 
 
-def test_rates_follow_their_schedules() -> None:
+def test_rates_follow_their_schedules():
     shares = [0, 0.374, 0.375, 0.624, 0.625, 0.874, 0.875, 1]
     steps = [Adam(lr=2, schedule="steps").rate(share) for share in shares]
     assert steps == pytest.approx([2, 2, 0.2, 0.2, 0.02, 0.02, 0.002, 0.002])

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
-from gleak.attacks.matching.choice import choose_gradients
-from gleak.attacks.matching.distances.euclidean import L2
+from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     Gradients,
@@ -20,6 +19,7 @@ from gleak.attacks.matching.gradients import (
 )
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.registry import parse
+from tests.attacks.matching.slopes import choose_gradients
 
 SHAPE = (2, 16, 16)
 CLASSES, VICTIMS, SAMPLES = 4, 2, 3
@@ -65,7 +65,7 @@ def batch() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("name", NAMES)
 def test_first_and_second_derivatives_are_those_of_the_explicit_loss(
     name: str, way: Callable[..., Gradients]
-) -> None:
+):
     model, (inputs, soft) = network(name), batch()
     rows = [
         torch.autograd.grad(
@@ -88,7 +88,7 @@ def test_first_and_second_derivatives_are_those_of_the_explicit_loss(
 
 
 @pytest.mark.parametrize("name", [*NAMES, "resnet18+width=2", "resnet20"])
-def test_networks_with_a_variational_block_are_split_by_layers(name: str) -> None:
+def test_networks_with_a_variational_block_are_split_by_layers(name: str):
     model = parse("model", f"{name}{FIELDS}").build((2, 32, 32), CLASSES).eval()
     gradients = choose_gradients(training_of(model, (2, 32, 32)))
     assert isinstance(gradients, LayerwiseGradients)

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matching import pieces
-from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
+from gleak.attacks.matching import functions
+from gleak.attacks.matching.distances import L2, Cosine, Signs
+from gleak.attacks.matching.pieces import (
+    FormedPiece,
+    JointPair,
+    OuterPiece,
+    WeightedPair,
+    weighted_pairs,
+)
 
 QUANTITIES = ["squared_distance", "inner", "squared_norm", "target_squared_norm"]
 sizes = st.integers(1, 6)
@@ -31,13 +38,13 @@ def both(
 @given(victims=sizes, samples=sizes, rows=sizes, columns=sizes)
 def test_quantities_and_slopes_are_those_of_the_formed_gradient(
     entries: int, victims: int, samples: int, rows: int, columns: int
-) -> None:
+):
     """Blocks of every kind: parts of a row, some rows, a victim, some victims, all of them."""
     output_gradients = draw(victims, samples, rows, seed=0).requires_grad_()
     inputs = draw(victims, samples, columns, seed=1).requires_grad_()
     target, weight = draw(victims, rows, columns, seed=2), draw(victims, seed=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "BLOCK_ENTRIES", entries)
+        patch.setattr(functions, "BLOCK_ENTRIES", entries)
         for quantity in QUANTITIES:
             found, expected = (
                 getattr(p, quantity)() for p in both(output_gradients, inputs, target)
@@ -51,7 +58,7 @@ def test_quantities_and_slopes_are_those_of_the_formed_gradient(
                 torch.testing.assert_close(slope, true)
 
 
-def test_the_distance_does_not_cancel_near_zero() -> None:
+def test_the_distance_does_not_cancel_near_zero():
     """Expanded, the square of a residual of 1e-6 would be lost in single precision."""
     output_gradients, inputs = draw(1, 3, 40, seed=0).float(), draw(1, 3, 50, seed=1).float()
     residual = 1e-6 * draw(1, 40, 50, seed=2)
@@ -61,7 +68,7 @@ def test_the_distance_does_not_cancel_near_zero() -> None:
     assert found.item() == pytest.approx(expected.item(), rel=0.2)
 
 
-def test_within_compares_the_chosen_entries_alone() -> None:
+def test_within_compares_the_chosen_entries_alone():
     stream = torch.Generator().manual_seed(5)
     output_gradients, inputs = (
         torch.rand(2, 3, 4, generator=stream),
@@ -81,3 +88,40 @@ def test_within_compares_the_chosen_entries_alone() -> None:
         torch.testing.assert_close(chosen.squared_distance(), wanted)
         torch.testing.assert_close(chosen.inner(), (gradient * target * sent).sum((1, 2)))
         torch.testing.assert_close(chosen.squared_norm(), (gradient * sent).square().sum((1, 2)))
+
+
+VICTIMS = 2
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(VICTIMS, *shape, dtype=torch.double).requires_grad_()
+
+
+@pytest.mark.parametrize("distance", [L2(), Cosine(), Signs()])
+def test_distances_and_slopes_are_those_of_the_pieces(distance: L2 | Cosine):
+    torch.manual_seed(0)
+    gradients = {"a": leaf(4, 3, 2, 2), "b": leaf(4)}
+    factors = [leaf(3, 5), leaf(3, 6)]
+    pieces = [FormedPiece(name, value, leaf(*value.shape[1:])) for name, value in gradients.items()]
+    pieces.insert(1, OuterPiece("c", *factors, leaf(5, 6)))
+    weights = {"a": torch.rand(VICTIMS).double(), "c": torch.rand(VICTIMS).double()}
+    unknown = [*gradients.values(), *factors]
+    separate = [
+        WeightedPair([piece], weights.get(piece.name, torch.ones(VICTIMS))[None])
+        for piece in pieces
+    ]
+    values = [distance.measure(pairs) for pairs in (weighted_pairs(pieces, weights), separate)]
+    torch.testing.assert_close(*values)
+    slopes = [
+        torch.autograd.grad((value * torch.tensor([1, 3])).sum(), unknown) for value in values
+    ]
+    torch.testing.assert_close(*slopes)
+
+
+def test_formed_gradients_become_one_pair():
+    formed = [FormedPiece(name, leaf(3), leaf(3)) for name in "ab"]
+    outer = OuterPiece("c", leaf(3, 5), leaf(3, 6), leaf(5, 6))
+    joint, other = weighted_pairs([formed[0], outer, formed[1]], {})
+    assert isinstance(joint, JointPair)
+    assert other is outer
+    assert weighted_pairs([outer], {}) == [outer]

@@ -5,51 +5,43 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.nn import functional
 
-from gleak.attacks.matching.codes.sample_codes import BicubicCoder
+from gleak.attacks.matching.codes import BicubicCoder
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.problem import CodedProblem, mean_gradients, total_variation
+from gleak.attacks.matching.priors import total_variation
+from gleak.attacks.matching.problem import CodedProblem, mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
+from tests.attacks.matching.slopes import assert_victims_are_kept
 
-MakeObservation = Callable[..., Any]
+Make = Callable[..., Any]
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 6), st.integers(2, 6))
 def test_total_variation_is_the_mean_step_between_neighbours(
     victims: int, samples: int, height: int, width: int
-) -> None:
+):
     stream = torch.Generator().manual_seed(0)
     inputs = torch.randn(victims, samples, 3, height, width, generator=stream)
     for victim, found in zip(inputs, total_variation(inputs), strict=True):
-        planes = victim.reshape(-1, height, width).tolist()
-        down = [
-            abs(p[i + 1][j] - p[i][j])
-            for p in planes
-            for i in range(height - 1)
-            for j in range(width)
-        ]
-        across = [
-            abs(p[i][j + 1] - p[i][j])
-            for p in planes
-            for i in range(height)
-            for j in range(width - 1)
-        ]
+        rows = victim.reshape(-1, height, width).tolist()
+        columns = [list(zip(*plane, strict=True)) for plane in rows]
+        down = [abs(q - p) for plane in columns for line in plane for p, q in pairwise(line)]
+        across = [abs(q - p) for plane in rows for line in plane for p, q in pairwise(line)]
         expected = sum(down) / len(down) + sum(across) / len(across)
         assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_gradient_is_taken_as_it_was_received(make_observation: MakeObservation) -> None:
+def test_a_gradient_is_taken_as_it_was_received(make_observation: Make):
     """Its first round, if there are several; the learning rate is none of its concern."""
     observation, _, _ = make_observation(local_lr=0.5)
     rounds = {name: torch.cat([v, v + 1], 1) for name, v in observation.update.items()}
@@ -57,9 +49,7 @@ def test_a_gradient_is_taken_as_it_was_received(make_observation: MakeObservatio
     assert all(torch.equal(found[name], v[:, 0]) for name, v in observation.update.items())
 
 
-def test_a_difference_says_the_mean_gradient_of_the_steps(
-    make_observation: MakeObservation,
-) -> None:
+def test_a_difference_says_the_mean_gradient_of_the_steps(make_observation: Make):
     """Each step's gradient is taken where the steps before have led."""
     observation, inputs, labels = make_observation("mlp+hidden=5", victims=1, samples=4)
     plain = deepcopy(observation.model).requires_grad_()
@@ -84,13 +74,11 @@ def test_a_difference_says_the_mean_gradient_of_the_steps(
         torch.testing.assert_close(found[name][0], value / 3, rtol=1e-4, atol=1e-6)
 
 
-Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
-Make = Callable[[str], tuple[CodedProblem, GradientMatching]]
 SMALL = 3 * 4 * 4
 
 
 @pytest.fixture
-def make(make_observation: Observe, make_parts: Callable[..., Parts]) -> Make:
+def make(make_observation: Make, make_parts: Make) -> Make:
     """The same problem in codes and in pixels, in double precision."""
 
     def reparametrized(labels: str) -> tuple[CodedProblem, GradientMatching]:
@@ -105,9 +93,7 @@ def make(make_observation: Observe, make_parts: Callable[..., Parts]) -> Make:
 
 
 @pytest.mark.parametrize("labels", ["argmin", "joint"])
-def test_derivatives_are_those_of_a_search_in_pixels_behind_the_decoder(
-    labels: str, make: Make
-) -> None:
+def test_derivatives_are_those_of_a_search_in_pixels_behind_the_decoder(labels: str, make: Make):
     coded, whole = make(labels)
     stream = torch.Generator().manual_seed(1)
     points = torch.rand(3, coded.unknowns, generator=stream).double().requires_grad_()
@@ -117,28 +103,12 @@ def test_derivatives_are_those_of_a_search_in_pixels_behind_the_decoder(
     (along,) = torch.autograd.grad(decoded, points, expected.gradient)
     assert torch.equal(found.objective, expected.objective)
     torch.testing.assert_close(found.gradient, along)
+    assert coded.values == whole.shape[0] * SMALL
+    assert coded.unknowns - coded.values == whole.unknowns - whole.values
+    assert_victims_are_kept(coded)
 
 
-def test_there_are_fewer_unknowns_and_labels_are_not_coded(make: Make) -> None:
-    coded, whole = make("joint")
-    samples, classes = whole.shape[0], whole.classes
-    assert coded.values == samples * SMALL
-    assert coded.unknowns - coded.values == whole.unknowns - whole.values == samples * classes
-    inputs = torch.rand(*whole.shape, dtype=torch.double)
-    assert coded.point(inputs).shape == (coded.values,)
-
-
-def test_victims_that_are_kept_keep_their_evaluation(make: Make) -> None:
-    coded, _ = make("argmin")
-    points = torch.rand(3, coded.unknowns, generator=torch.Generator().manual_seed(2)).double()
-    kept = torch.tensor([True, False, True])
-    some, every = coded.keep(kept).evaluate(points[kept]), coded.evaluate(points)
-    torch.testing.assert_close(some.gradient, every.gradient[kept])
-
-
-def test_reconstructions_are_decoded_codes(
-    make_observation: Observe, make_parts: Callable[..., Parts]
-) -> None:
+def test_reconstructions_are_decoded_codes(make_observation: Make, make_parts: Make):
     """Enlarged images have no detail: coding them again changes little."""
     observation, _, _ = make_observation()
     parts = make_parts(labels="argmin", code=parse("code", "bicubic+scale=2"), iterations=5)

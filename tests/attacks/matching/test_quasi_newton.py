@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gleak.attacks.matching.optimizers.base import OptimizerState
-from gleak.attacks.matching.optimizers.quasi_newton import LBFGS
+from gleak.attacks.matching.optimizers import OptimizerState
+from gleak.attacks.matching.quasi_newton import LBFGS
 
 UNKNOWNS = 130
 STEPS = 125
@@ -74,7 +74,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 
 
 @pytest.mark.parametrize("history", [1, 3, 100])
-def test_every_problem_takes_torchs_path(history: int, scales: Tensor, starts: Tensor) -> None:
+def test_every_problem_takes_torchs_path(history: int, scales: Tensor, starts: Tensor):
     found = advance(begin(starts, history), starts, scales, STEPS)
     for point, start, scale in zip(found, starts, scales, strict=True):
         expected = torch_path(curved(scale), start, history, STEPS)
@@ -85,7 +85,7 @@ def test_every_problem_takes_torchs_path(history: int, scales: Tensor, starts: T
 @pytest.mark.parametrize("history", [3, 100])
 def test_a_restarted_problem_forgets_and_the_others_do_not(
     history: int, scales: Tensor, starts: Tensor
-) -> None:
+):
     """Problem 1 restarts after 7 steps, problem 3 after 7 and 20."""
     search, points = begin(starts, history), starts
     for steps, again in [(7, [1, 3]), (13, [3]), (STEPS - 20, [])]:
@@ -100,7 +100,7 @@ def test_a_restarted_problem_forgets_and_the_others_do_not(
 
 
 @pytest.mark.parametrize("history", [3, 100])
-def test_problems_kept_go_on_as_before(history: int, scales: Tensor, starts: Tensor) -> None:
+def test_problems_kept_go_on_as_before(history: int, scales: Tensor, starts: Tensor):
     search = begin(starts, history)
     points = advance(search, starts, scales, 30)
     kept = torch.tensor([True, False, False, True, True])
@@ -110,7 +110,7 @@ def test_problems_kept_go_on_as_before(history: int, scales: Tensor, starts: Ten
         assert_same(point, torch_path(curved(scale), start, history, STEPS))
 
 
-def test_a_problem_that_is_not_finite_spoils_no_other(scales: Tensor, starts: Tensor) -> None:
+def test_a_problem_that_is_not_finite_spoils_no_other(scales: Tensor, starts: Tensor):
     spoilt = starts.clone()
     spoilt[2] = torch.nan
     alone = [0, 1, 3, 4]
@@ -120,7 +120,7 @@ def test_a_problem_that_is_not_finite_spoils_no_other(scales: Tensor, starts: Te
     assert found[2].isnan().all()
 
 
-def test_a_restart_recovers_from_values_that_are_not_finite(scales: Tensor, starts: Tensor) -> None:
+def test_a_restart_recovers_from_values_that_are_not_finite(scales: Tensor, starts: Tensor):
     spoilt = starts.clone()
     spoilt[2] = torch.nan
     search = begin(spoilt, 3)
@@ -131,6 +131,6 @@ def test_a_restart_recovers_from_values_that_are_not_finite(scales: Tensor, star
     assert_same(found[2], torch_path(curved(scales[2]), starts[2], 3, 15))
 
 
-def test_the_history_is_no_longer_than_the_budget_can_fill(starts: Tensor) -> None:
+def test_the_history_is_no_longer_than_the_budget_can_fill(starts: Tensor):
     search = LBFGS(history=100, inner=2).begin(starts, 3)
     assert search.history == 6

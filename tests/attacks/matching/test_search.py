@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matching.optimizers.first_order import Adam
-from gleak.attacks.matching.optimizers.quasi_newton import LBFGS
+from gleak.attacks.matching.optimizers import Adam
+from gleak.attacks.matching.quasi_newton import LBFGS
 from gleak.attacks.matching.search import (
     DIVERGED,
     NEAR,
@@ -29,8 +29,9 @@ from gleak.attacks.matching.search import (
 from gleak.runtime.checkpointing import Journal
 from gleak.runtime.progress import Progress
 
+Make = Callable[..., Any]
+
 TARGETS = [[0.1, 0.0], [2.0, 0.0], [5.0, 5.0], [0.0, -3.0]]
-MakeBowl = Callable[..., Any]
 
 
 class Draws:
@@ -52,7 +53,7 @@ def run(bowl: Any, draw: Draws | None = None) -> tuple[SearchState, Records, Sea
         return search.run(progress, Journal().part()), records, search
 
 
-def test_the_books_hold_the_best_point_found(make_bowl: MakeBowl) -> None:
+def test_the_books_hold_the_best_point_found(make_bowl: Make):
     """Adam with a constant rate swings past its target and back."""
     bowl = make_bowl(TARGETS)
     ledger, records, _ = run(bowl)
@@ -64,7 +65,7 @@ def test_the_books_hold_the_best_point_found(make_bowl: MakeBowl) -> None:
     assert ledger.converged.all()
 
 
-def test_every_victim_stops_at_its_own_threshold(make_bowl: MakeBowl) -> None:
+def test_every_victim_stops_at_its_own_threshold(make_bowl: Make):
     ledger, _, search = run(make_bowl(TARGETS, threshold=1e-2))
     assert ledger.converged.tolist() == [True, True, False, True]
     assert ledger.evaluations[0] < ledger.evaluations[1] < ledger.evaluations[3] < 61
@@ -76,8 +77,8 @@ def test_every_victim_stops_at_its_own_threshold(make_bowl: MakeBowl) -> None:
 @pytest.mark.parametrize("rows", [[0], [1], [0, 3], [2, 1]])
 @pytest.mark.parametrize("quasi_newton", [False, True])
 def test_a_victims_result_does_not_depend_on_the_others(
-    make_bowl: MakeBowl, rows: list[int], quasi_newton: bool
-) -> None:
+    make_bowl: Make, rows: list[int], quasi_newton: bool
+):
     """Nor does a finished one change, which stays in a batch that is large enough for a while."""
     parts = {"optimizer": LBFGS(inner=2, lr=0.3)} if quasi_newton else {}
     crowd = [*TARGETS, *[[9.0, 9.0]] * 8]
@@ -89,7 +90,7 @@ def test_a_victims_result_does_not_depend_on_the_others(
         assert one == pytest.approx(other[rows])
 
 
-def test_a_search_that_leaves_the_finite_begins_afresh(make_bowl: MakeBowl) -> None:
+def test_a_search_that_leaves_the_finite_begins_afresh(make_bowl: Make):
     draw = Draws({(1, 0): [99.0, 0.0]})
     ledger, _, _ = run(make_bowl(TARGETS, restarts=3, threshold=1e-2), draw)
     assert ledger.restarts.tolist() == [0, 1, 0, 0]
@@ -100,7 +101,7 @@ def test_a_search_that_leaves_the_finite_begins_afresh(make_bowl: MakeBowl) -> N
     torch.testing.assert_close(ledger.points[1], undisturbed.points[1])
 
 
-def test_a_search_that_blows_up_begins_afresh(make_bowl: MakeBowl) -> None:
+def test_a_search_that_blows_up_begins_afresh(make_bowl: Make):
     """A step a thousand times too long lands a million times as far off as the start was."""
     bowl = make_bowl([[0.01, 0.0]], restarts=2, optimizer=LBFGS(lr=1e3, inner=1), iterations=4)
     ledger, _, search = run(bowl)
@@ -110,7 +111,7 @@ def test_a_search_that_blows_up_begins_afresh(make_bowl: MakeBowl) -> None:
     assert DIVERGED == 1e3
 
 
-def test_a_search_that_stalls_begins_afresh(make_bowl: MakeBowl) -> None:
+def test_a_search_that_stalls_begins_afresh(make_bowl: Make):
     """With such a rate nothing is gained: an attempt ends with its fourth evaluation."""
     draw = Draws()
     bowl = make_bowl([[2.0, 0.0]], restarts=2, patience=3, optimizer=Adam(lr=1e-9))
@@ -119,7 +120,7 @@ def test_a_search_that_stalls_begins_afresh(make_bowl: MakeBowl) -> None:
     assert ledger.evaluations.item() == 3 * 4
 
 
-def test_a_search_lost_close_to_its_end_goes_on_from_its_best_point(make_bowl: MakeBowl) -> None:
+def test_a_search_lost_close_to_its_end_goes_on_from_its_best_point(make_bowl: Make):
     """Only what the optimiser has learnt is forgotten, which is no restart."""
     near = Draws({(0, 0): [NEAR**0.5 / 2, 0.0]})
     bowl = make_bowl([[0.0, 0.0]], restarts=2, patience=3, optimizer=Adam(lr=1e-9))
@@ -131,7 +132,7 @@ def test_a_search_lost_close_to_its_end_goes_on_from_its_best_point(make_bowl: M
 
 
 @pytest.mark.parametrize("restarts", [0, 2])
-def test_a_search_out_of_restarts_stops_unconverged(make_bowl: MakeBowl, restarts: int) -> None:
+def test_a_search_out_of_restarts_stops_unconverged(make_bowl: Make, restarts: int):
     lost = Draws({(0, attempt): [99.0, 0.0] for attempt in range(9)})
     ledger, _, _ = run(make_bowl(TARGETS[:2], restarts=restarts, threshold=1e-2), lost)
     assert ledger.restarts.tolist() == [restarts, 0]
@@ -140,12 +141,12 @@ def test_a_search_out_of_restarts_stops_unconverged(make_bowl: MakeBowl, restart
     assert ledger.objective[0].isinf()
 
 
-def test_the_budget_is_counted_in_iterations_of_the_optimiser(make_bowl: MakeBowl) -> None:
+def test_the_budget_is_counted_in_iterations_of_the_optimiser(make_bowl: Make):
     ledger, _, _ = run(make_bowl(TARGETS, optimizer=LBFGS(inner=5, lr=1e-3), iterations=4))
     assert ledger.evaluations.tolist() == [4 * 5 + 1] * 4
 
 
-def test_points_stay_in_the_box(make_bowl: MakeBowl) -> None:
+def test_points_stay_in_the_box(make_bowl: Make):
     ledger, _, _ = run(make_bowl(TARGETS, box=True))
     expected = torch.tensor(TARGETS).clamp(0, 1)
     torch.testing.assert_close(ledger.points, expected, atol=0.06, rtol=0)
@@ -153,7 +154,7 @@ def test_points_stay_in_the_box(make_bowl: MakeBowl) -> None:
     assert ledger.points.max() <= 1
 
 
-def test_records_follow_the_search_and_then_hold_the_result(make_bowl: MakeBowl) -> None:
+def test_records_follow_the_search_and_then_hold_the_result(make_bowl: Make):
     ledger, records, _ = run(make_bowl(TARGETS, threshold=1e-2))
     first = torch.tensor(TARGETS).square().sum(1)
     torch.testing.assert_close(torch.tensor(records.objective[0]).float(), first)
@@ -165,14 +166,14 @@ def test_records_follow_the_search_and_then_hold_the_result(make_bowl: MakeBowl)
     torch.testing.assert_close(shown, ledger.points[0].clamp(0, 1))
 
 
-def test_snapshots_follow_the_series() -> None:
+def test_snapshots_follow_the_series():
     assert snapshot_iterations(1) == [0, 1]
     assert snapshot_iterations(60) == [0, 1, 2, 5, 10, 20, 50]
     assert snapshot_iterations(1000)[-3:] == [200, 500, 1000]
 
 
 @given(st.integers(1, 10**5))
-def test_the_objective_is_kept_often_but_not_too_often(iterations: int) -> None:
+def test_the_objective_is_kept_often_but_not_too_often(iterations: int):
     moments = Records((2, 1, 3), iterations).iterations
     assert moments[0] == 0
     assert min(iterations, RECORDS) / 2 <= len(moments) <= RECORDS + 1
@@ -180,9 +181,7 @@ def test_the_objective_is_kept_often_but_not_too_often(iterations: int) -> None:
 
 
 @given(st.integers(1, 300), st.integers(0, 400))
-def test_what_is_missing_at_the_end_is_filled_with_what_was_seen_last(
-    iterations: int, last: int
-) -> None:
+def test_what_is_missing_at_the_end_is_filled_with_what_was_seen_last(iterations: int, last: int):
     records = Records((3, 1, 2), iterations)
     for iteration in range(min(last, iterations) + 1):
         if records.due(iteration):
@@ -197,16 +196,17 @@ def test_what_is_missing_at_the_end_is_filled_with_what_was_seen_last(
     assert [float(picture[1, 0, 0]) for picture in records.pictures] == pytest.approx(shown)
 
 
-def test_only_the_first_victims_are_shown_and_each_keeps_its_place() -> None:
+def test_only_the_first_victims_are_shown_and_each_keeps_its_place():
     records = Records((9, 1, 1), 10)
-    records.see(torch.tensor([2, 8]), torch.tensor([5.0, 7.0]), torch.tensor([[[0.5]], [[0.7]]]))
+    records.see(torch.tensor([2, 8]), torch.tensor([5.0, 7.0]), torch.tensor([[[0.5]], [[7.0]]]))
+    records.see(torch.tensor([3]), torch.tensor([1.0]), torch.tensor([[[9.0]]]))
     records.record(0)
     assert records.pictures[0].shape == (SHOWN_VICTIMS, 1, 1)
-    assert records.pictures[0].ravel().tolist() == [0, 0, 0.5] + [0] * (SHOWN_VICTIMS - 3)
+    assert records.pictures[0].ravel().tolist() == [0, 0, 0.5, 1] + [0] * (SHOWN_VICTIMS - 4)
     assert records.objective[0][[2, 8]].tolist() == [5, 7]
 
 
-def test_values_that_are_not_finite_leave_the_ones_before() -> None:
+def test_values_that_are_not_finite_leave_the_ones_before():
     records = Records((2, 1, 1), 10)
     points = torch.tensor([[[0.5]], [[0.25]]])
     records.see(torch.arange(2), torch.tensor([3.0, torch.nan]), points)
@@ -217,14 +217,7 @@ def test_values_that_are_not_finite_leave_the_ones_before() -> None:
     assert np.isfinite(records.pictures[0]).all()
 
 
-def test_pictures_are_images() -> None:
-    records = Records((1, 1, 2), 10)
-    records.see(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([[[-3.0, 9.0]]]))
-    records.record(0)
-    assert records.pictures[0].ravel().tolist() == [0, 1]
-
-
-def test_large_samples_have_fewer_snapshots_that_fit_into_memory() -> None:
+def test_large_samples_have_fewer_snapshots_that_fit_into_memory():
     few, moments = kept_snapshots((256, 3, 224, 224), 1000)
     assert (few, moments) == (1, [0, 1000])
     assert kept_snapshots((16, 3, 128, 128), 1000) == (SHOWN_VICTIMS, snapshot_iterations(1000))
@@ -233,7 +226,7 @@ def test_large_samples_have_fewer_snapshots_that_fit_into_memory() -> None:
     assert len(moments) * 32 * 3 * 224 * 224 * 4 <= SNAPSHOT_BYTES
 
 
-def test_without_shown_victims_no_images_are_kept() -> None:
+def test_without_shown_victims_no_images_are_kept():
     records = Records((2, 1, 2), 10, most_shown=0)
     records.see(torch.arange(2), torch.ones(2), torch.ones(2, 1, 2))
     records.record(10)

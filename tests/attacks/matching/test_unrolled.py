@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gleak.attacks.matching.choice import choose_gradients
-from gleak.attacks.matching.distances.base import Piece
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import ClientTraining, LoopedGradients, VmappedGradients
 from gleak.attacks.matching.layerwise import LayerwiseGradients
-from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.pieces import FormedPiece
+from gleak.attacks.matching.pieces import FormedPiece, Piece
 from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, Unrolled
 from gleak.attacks.observation import Observation
 from gleak.clients.fedavg import FedAvg
 from gleak.models.sample_losses import sample_losses
+from tests.attacks.matching.slopes import choose_gradients
 
-MakeParts = Callable[..., Parts]
-Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
+Make = Callable[..., Any]
+
 SAMPLES = 4
 SCHEDULES = [(2, 4), (3, 4), (4, 1), (6, 2)]
 """Local steps and mini-batch: one pass and several."""
 
 
 @pytest.fixture
-def observe(make_observation: Observe) -> Observe:
+def observe(make_observation: Make) -> Make:
     """Return the updates of three clients of federated averaging, and their samples."""
 
     def make(model: str, client: FedAvg) -> tuple[Observation, Tensor, Tensor]:
@@ -112,8 +111,8 @@ Way = Callable[[ClientTraining], Unrolled]
 @pytest.mark.parametrize("model", ["lenet+width=2", "mlp+hidden=5"])
 @pytest.mark.parametrize(("steps", "size"), SCHEDULES)
 def test_gradients_and_their_slopes_are_those_of_a_plain_loop(
-    steps: int, size: int, model: str, loss: str, way: Way, observe: Observe
-) -> None:
+    steps: int, size: int, model: str, loss: str, way: Way, observe: Make
+):
     observation, inputs, _ = observe(model, averaging(steps, size, loss=loss))
     observation.model.double()
     samples, soft = dummies(inputs)
@@ -137,8 +136,8 @@ def test_gradients_and_their_slopes_are_those_of_a_plain_loop(
 @pytest.mark.parametrize("sends", ["gradient", "weights"])
 @pytest.mark.parametrize(("steps", "size"), SCHEDULES)
 def test_the_truth_has_distance_zero_where_all_steps_are_repeated(
-    steps: int, size: int, sends: str, observe: Observe, make_parts: MakeParts
-) -> None:
+    steps: int, size: int, sends: str, observe: Make, make_parts: Make
+):
     """One step in place of several does not lead to the same weights."""
     observation, inputs, _ = observe("lenet+width=3", averaging(steps, size, sends=sends))
     distance = {
@@ -152,7 +151,7 @@ def test_the_truth_has_distance_zero_where_all_steps_are_repeated(
 
 
 @EACH
-def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Observe) -> None:
+def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Make):
     """Differences of weights of size 0.5 would be known to 1e-7 alone, here a tenth percent."""
     observation, inputs, _ = observe("mlp+hidden=5", averaging(2, 4, local_lr=1e-4))
     samples, soft = dummies(inputs, torch.float)
@@ -166,7 +165,7 @@ def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Obser
 
 
 @pytest.mark.parametrize("model", ["resnet20", "vgg_small+norm=batch+width=2+hidden=3"])
-def test_all_ways_agree_on_networks_with_batch_norm(model: str, observe: Observe) -> None:
+def test_all_ways_agree_on_networks_with_batch_norm(model: str, observe: Make):
     """Pieces, and the slopes at the samples of their products with the observed gradients."""
     observation, inputs, _ = observe(model, averaging(4, 2, local_lr=0.01))
     observation.model.double()
@@ -199,13 +198,13 @@ def test_all_ways_agree_on_networks_with_batch_norm(model: str, observe: Observe
     ],
 )
 def test_steps_are_unrolled_where_there_are_several(
-    model: str, client_model: str, steps: int, kind: type, observe: Observe
-) -> None:
+    model: str, client_model: str, steps: int, kind: type, observe: Make
+):
     observation, _, _ = observe(model, averaging(steps, SAMPLES))
     assert isinstance(choose_gradients(ClientTraining.of(observation, client_model)), kind)
 
 
-def test_networks_that_are_not_split_by_layers_are_vmapped(observe: Observe) -> None:
+def test_networks_that_are_not_split_by_layers_are_vmapped(observe: Make):
     observation, _, _ = observe("mlp+hidden=5", averaging(3, SAMPLES))
     network = nn.Sequential(observation.model, nn.LayerNorm(4))
     names = frozenset(name for name, _ in network.named_parameters())

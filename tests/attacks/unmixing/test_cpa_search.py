@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.unmixing.cpa_search import (
     CHECKED_EVERY,
     GAUSSIAN,

@@ -154,11 +154,11 @@ def test_files_are_the_same_each_time(
 
 
 def test_it_is_made_of_the_modules_of_its_attacks():
-    modules = make("dlg", "cpl+start=dark").modules
+    modules = make("dlg", "cpl+optimizer=gauss_newton").modules
     for name in (
         "figures.kinds.attack_table",
         "attacks.dlg",
-        "matching.starts.colours",
+        "attacks.matching.gauss_newton",
     ):
         assert f"gleak.{name}" in modules
     assert "gleak.attacks.mkor" not in modules

@@ -112,9 +112,9 @@ def test_a_scale_overrides_what_it_names():
 
 
 def test_modules_are_those_of_every_choice(declare: Declare):
-    ranges = {"start": ["patterned", "dark"]}
-    assert "gleak.attacks.matching.starts.colours" in declare(ranges=ranges).modules
-    assert "gleak.attacks.matching.starts.colours" not in declare().modules
+    ranges = {"optimizer": ["lbfgs", "adam"]}
+    assert "gleak.attacks.matching.optimizers" in declare(ranges=ranges).modules
+    assert "gleak.attacks.matching.optimizers" not in declare().modules
     assert {
         "gleak.attacks.dlg",
         "gleak.models.lenet",

@@ -1,22 +1,53 @@
-"""Codes of samples: pixels, normalised pixels, small images, and the codes of an autoencoder."""
+"""Codes of samples, the unknowns of a search: pixels, small images, codes of an autoencoder."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from typing_extensions import override
 
-from gleak.attacks.matching.codes.base import CodeSpec
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
-from gleak.core.spec import parameter
+from gleak.core.spec import Spec, parameter
+from gleak.data.base import DatasetSpec
 
-if TYPE_CHECKING:
-    from gleak.attacks.matching.problem import Problem
-    from gleak.attacks.observation import Observation
-    from gleak.data.base import DatasetSpec
+
+class Coder(Protocol):
+    """Encoder and decoder between images and codes (ROG Eq. 13)."""
+
+    def encode(self, images: torch.Tensor) -> torch.Tensor:
+        """Encode images; Shape (M, C, H, W) to (M, d)."""
+
+    def decode(self, codes: torch.Tensor) -> torch.Tensor:
+        """Decode codes, differentiably; Shape (M, d) to (M, C, H, W)."""
+
+
+class CodeSpec(Spec):
+    """Parametrisation of a sample: what a search optimises in place of its values."""
+
+    kind: ClassVar[str] = "code"
+
+    def check(self, dataset: DatasetSpec) -> None:
+        """Check that the samples of a dataset can be encoded.
+
+        Raises:
+            IncompatibleError: names the code and what does not fit it.
+        """
+
+    def check_network(self, network: torch.nn.Module) -> None:
+        """Check that the network has what the code needs.
+
+        Raises:
+            IncompatibleError: names what it lacks.
+        """
+
+    @abstractmethod
+    def coder(self, observation: Observation) -> Coder | None:
+        """Return the coder of the victims' samples; None if their values are the unknowns."""
 
 
 @register("pixels")
@@ -24,8 +55,8 @@ class Pixels(CodeSpec):
     """Identity: the values of a sample are the unknowns, for tables too."""
 
     @override
-    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
-        return problem
+    def coder(self, observation: Observation) -> None:
+        return None
 
 
 @register("normalised")
@@ -52,11 +83,9 @@ class Normalised(CodeSpec):
         normalisation_of(network)
 
     @override
-    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
-        from gleak.attacks.matching.problem import CodedProblem
-
+    def coder(self, observation: Observation) -> Coder:
         mean, deviation = normalisation_of(observation.model)
-        return CodedProblem.of(problem, NormalisedCoder(mean, deviation, observation.input_shape))
+        return NormalisedCoder(mean, deviation, observation.input_shape)
 
 
 def normalisation_of(network: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,7 +107,7 @@ def normalisation_of(network: torch.nn.Module) -> tuple[torch.Tensor, torch.Tens
 
 @dataclass(frozen=True)
 class NormalisedCoder:
-    """Coder by mean and deviation (see `gleak.attacks.matching.codes.base.Coder`).
+    """Coder by mean and deviation (see `Coder`).
 
     Args:
         mean: Shape (C, 1, 1).
@@ -121,15 +150,13 @@ class Bicubic(CodeSpec):
             )
 
     @override
-    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
-        from gleak.attacks.matching.problem import CodedProblem
-
-        return CodedProblem.of(problem, BicubicCoder(self.scale, observation.input_shape))
+    def coder(self, observation: Observation) -> Coder:
+        return BicubicCoder(self.scale, observation.input_shape)
 
 
 @dataclass(frozen=True)
 class BicubicCoder:
-    """Coder by bicubic interpolation (see `gleak.attacks.matching.codes.base.Coder`).
+    """Coder by bicubic interpolation (see `Coder`).
 
     Args:
         scale: divisor of height and width.
@@ -141,7 +168,6 @@ class BicubicCoder:
 
     def encode(self, images: torch.Tensor) -> torch.Tensor:
         """Reduce images with antialiasing; Shape (M, C, H, W) to (M, C H W / scale^2)."""
-
         small = torch.nn.functional.interpolate(
             images, size=self._sides, mode="bicubic", antialias=True, align_corners=False
         )
@@ -149,7 +175,6 @@ class BicubicCoder:
 
     def decode(self, codes: torch.Tensor) -> torch.Tensor:
         """Enlarge codes to images; Shape (M, C H W / scale^2) to (M, *shape)."""
-
         small = codes.unflatten(1, (self.shape[0], *self._sides))
         return torch.nn.functional.interpolate(
             small, size=self.shape[1:], mode="bicubic", align_corners=False
@@ -164,8 +189,6 @@ class Learned(CodeSpec):
     """Code of the attack's autoencoder; it has no registered name, because the codec has one."""
 
     @override
-    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
-        from gleak.attacks.matching.problem import CodedProblem
-
+    def coder(self, observation: Observation) -> Coder:
         coder: Any = observation.knowledge["codec"]
-        return CodedProblem.of(problem, coder)
+        return coder

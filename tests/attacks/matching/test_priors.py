@@ -1,18 +1,23 @@
-"""Prior by the statistics of batch normalisation."""
+"""Priors: by statistics of batch normalisation, and those that an attack brings itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.matching.batch_norm_prior import BatchNormPrior, check_statistics
+from gleak.attacks.matching.engine import match
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.priors import BatchNormPrior, Prior, TotalVariation, check_statistics
 from gleak.core.errors import IncompatibleError
 from gleak.models.batch_norm import InputStatistics, batch_norm_passes
 
 SHAPE = (2, 4, 4)
+Make = Callable[..., Any]
 
 
 def network(mean: float = 0.0, variance: float = 1.0) -> nn.Module:
@@ -27,7 +32,7 @@ def prior_of(mean: Sequence[float], variance: Sequence[float]) -> BatchNormPrior
     model = network()
     (layer,) = batch_norm_passes(model, SHAPE)
     means, variances = (torch.tensor(v)[:, None].expand(-1, 2) for v in (mean, variance))
-    return BatchNormPrior(model, [InputStatistics(layer, means, variances)])
+    return BatchNormPrior(1.0, "running", model, [InputStatistics(layer, means, variances)])
 
 
 def standardised(victims: int) -> Tensor:
@@ -36,19 +41,19 @@ def standardised(victims: int) -> Tensor:
     return images / images.var((1, 3, 4), unbiased=False, keepdim=True).sqrt()
 
 
-def test_images_with_the_expected_statistics_have_none() -> None:
+def test_images_with_the_expected_statistics_have_none():
     images = standardised(2)
     images[1] = 3 * images[1] + 2
     assert prior_of([0.0, 2.0], [1.0, 9.0])(images).tolist() == pytest.approx([0, 0], abs=1e-3)
     assert (prior_of([2.0, 0.0], [9.0, 1.0])(images) > 0.5).all()
 
 
-def test_it_is_the_distance_of_means_and_variances_in_their_units() -> None:
+def test_it_is_the_distance_of_means_and_variances_in_their_units():
     constant = torch.full((1, 2, *SHAPE), 5.0)
     assert prior_of([1.0], [4.0])(constant) == pytest.approx((5 - 1) / 2 + (4 - 0) / 4, rel=1e-4)
 
 
-def test_victims_do_not_share_statistics_and_gradients_exist_at_the_minimum() -> None:
+def test_victims_do_not_share_statistics_and_gradients_exist_at_the_minimum():
     images = torch.rand(3, 2, *SHAPE, requires_grad=True)
     prior = prior_of([0.1, 0.2, 0.3], [1.0, 2.0, 3.0])
     alone = [prior.keep(slice(row, row + 1))(images[row : row + 1]) for row in range(3)]
@@ -57,21 +62,53 @@ def test_victims_do_not_share_statistics_and_gradients_exist_at_the_minimum() ->
     assert slope.isfinite().all()
 
 
-def test_layers_without_running_statistics_are_skipped() -> None:
+def test_layers_without_running_statistics_are_skipped():
     model = nn.Sequential(nn.BatchNorm2d(2, track_running_stats=False), *network(0.5, 4)).eval()
     check_statistics(model, SHAPE, "running")
     expected = [None, InputStatistics(model[1], torch.full((1, 2), 0.5), torch.full((1, 2), 4.0))]
-    assert BatchNormPrior(model, expected)(2 * standardised(1)).item() == pytest.approx(1, abs=0.1)
+    assert BatchNormPrior(1.0, "running", model, expected)(
+        2 * standardised(1)
+    ).item() == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize("source", ["running", "granted"])
-def test_a_network_without_batch_normalisation_is_refused(source: str) -> None:
+def test_a_network_without_batch_normalisation_is_refused(source: str):
     with pytest.raises(IncompatibleError, match="in this one none runs; use invertgrad"):
         check_statistics(nn.Sequential(nn.Flatten(), nn.Linear(32, 3)), SHAPE, source)
 
 
-def test_a_network_that_keeps_no_statistics_can_only_have_granted_ones() -> None:
+def test_a_network_that_keeps_no_statistics_can_only_have_granted_ones():
     model = nn.Sequential(nn.BatchNorm2d(2, track_running_stats=False), nn.Flatten()).eval()
     check_statistics(model, SHAPE, "granted")
     with pytest.raises(IncompatibleError, match=r"keeps running .*use statistics=granted"):
         check_statistics(model, SHAPE, "running")
+
+
+@dataclass(frozen=True)
+class Grey(Prior):
+    """Prior of an attack's own: the mean squared distance from grey, or an error."""
+
+    title: ClassVar[str] = "grey"
+    broken: bool = False
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        assert not self.broken
+        return (inputs - 0.5).square().flatten(1).mean(1)
+
+
+@pytest.mark.parametrize("model", ["lenet+width=3", "mlp+hidden=5"])
+def test_an_attack_may_bring_a_prior_of_its_own(
+    model: str, make_observation: Make, make_parts: Make
+):
+    """One of weight zero is never computed."""
+    observation, inputs, _ = make_observation(model)
+    parts = make_parts(priors=[Grey(2.0), TotalVariation(0.0), Grey(0.0, broken=True)])
+    problem = GradientMatching.of(observation, parts)
+    evaluation = problem.evaluate(inputs.flatten(1))
+    term = (inputs - 0.5).square().flatten(1).mean(1)
+    torch.testing.assert_close(evaluation.objective, 2 * term / problem.scale)
+    heavy, none = (
+        torch.from_numpy(match(observation, make_parts(priors=[Grey(weight)])).inputs)
+        for weight in (1e3, 0.0)
+    )
+    assert (Grey(1.0)(heavy) < 0.5 * Grey(1.0)(none)).all()

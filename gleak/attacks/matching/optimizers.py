@@ -1,19 +1,162 @@
-"""Adam, gradient descent with momentum and Adagrad, over many independent problems at once."""
+"""Optimizers over many independent problems at once: base classes, and those of first order."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, Self
 
 from typing_extensions import override
 
-from gleak.attacks.matching.optimizers.base import GradientOptimizerSpec, GradientState
 from gleak.core.lazy import torch
 from gleak.core.registry import register
-from gleak.core.spec import parameter
+from gleak.core.spec import Spec, parameter
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Objective, distance and gradient at V points.
+
+    Args:
+        objective: Shape (V), distance and priors, relative to the distance's scale.
+        distance: Shape (V), of the matched quantity alone, relative to the same scale.
+        gradient: Shape (V, P), of the objective.
+    """
+
+    objective: torch.Tensor
+    distance: torch.Tensor
+    gradient: torch.Tensor
+
+    def plus(self, other: Evaluation, weight: float) -> Evaluation:
+        """Add ``weight`` times another evaluation at the same points."""
+        return Evaluation(
+            self.objective + weight * other.objective,
+            self.distance + weight * other.distance,
+            self.gradient + weight * other.gradient,
+        )
+
+
+class ObjectiveFunction(Protocol):
+    """Function of points that a search minimises, a `gleak.attacks.matching.problem.Problem`."""
+
+    def keep(self, rows: torch.Tensor | slice) -> Self:
+        """Return the function of these victims alone."""
+
+    def evaluate(self, points: torch.Tensor) -> Evaluation:
+        """Compute the function and its gradient at V points; Shape (V, P)."""
+
+
+class OptimizerState(ABC):
+    """State of an optimizer over V independent problems, advanced together.
+
+    Each row is a separate problem, and no row influences another. Attributes that are tensors or
+    integers are the state that one step passes to the next.
+    """
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the state that one step passes to the next, by attribute."""
+        return {
+            name: torch.as_tensor(value)
+            for name, value in vars(self).items()
+            if isinstance(value, torch.Tensor | int)
+        }
+
+    def resume(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Restore the state that `state` returned."""
+        for name, value in state.items():
+            number = isinstance(getattr(self, name), int)
+            setattr(self, name, int(value) if number else value)
+
+    @abstractmethod
+    def advance(
+        self,
+        problem: ObjectiveFunction,
+        points: torch.Tensor,
+        evaluation: Evaluation,
+        running: torch.Tensor,
+    ) -> torch.Tensor:
+        """Compute the next points.
+
+        Args:
+            problem: of these victims.
+            points: the present ones; Shape (V, P).
+            evaluation: of the problem at these points.
+            running: problems whose next points matter; Shape (V), a mask.
+
+        Returns:
+            Shape (V, P); a point that is not finite ends the attempt of its problem.
+        """
+
+    @abstractmethod
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all problems except these; Shape (W), indices or a mask."""
+
+    @abstractmethod
+    def restart(self, rows: torch.Tensor) -> None:
+        """Reset the state of these problems; Shape (V), a mask."""
+
+
+class GradientState(OptimizerState):
+    """State of an optimizer that needs no more than the objective's gradients."""
+
+    @abstractmethod
+    def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
+        """Compute the next points from the present ones and their gradients; Shape (V, P) each."""
+
+    @override
+    def advance(
+        self,
+        problem: ObjectiveFunction,
+        points: torch.Tensor,
+        evaluation: Evaluation,
+        running: torch.Tensor,
+    ) -> torch.Tensor:
+        return self.step(points, evaluation.gradient)
+
+
+class OptimizerSpec(Spec):
+    """Rule by which points move; one iteration may be several evaluations."""
+
+    kind: ClassVar[str] = "optimizer"
+
+    needs_residuals: ClassVar[bool] = False
+    """True if the rule needs the residuals of gradients, and not only the objective's gradient."""
+
+    @property
+    def evaluations_per_iteration(self) -> int:
+        """Number of evaluations of value and gradient that count as one iteration."""
+        return 1
+
+    @property
+    def cost_per_iteration(self) -> int:
+        """Cost of one iteration in evaluations of value and gradient, for estimates of time."""
+        return self.evaluations_per_iteration
+
+    def bytes_per_unknown(self) -> int:
+        """Return the memory of the state for each unknown of one victim, in float32."""
+        return 16
+
+    @abstractmethod
+    def begin(self, points: torch.Tensor, iterations: int) -> OptimizerState:
+        """Initialise the state for V problems.
+
+        Args:
+            points: the first ones; Shape (V, P).
+            iterations: the budget.
+        """
+
+
+class GradientOptimizerSpec(OptimizerSpec):
+    """Rule that needs no more than the objective's gradients, whatever the objective."""
+
+    @abstractmethod
+    @override
+    def begin(self, points: torch.Tensor, iterations: int) -> GradientState: ...
 
 
 @register("adam")

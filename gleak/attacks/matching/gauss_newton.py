@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
-from gleak.attacks.matching.codes.sample_codes import Pixels
-from gleak.attacks.matching.distances.euclidean import L2
-from gleak.attacks.matching.optimizers.base import OptimizerSpec, OptimizerState
-from gleak.core.errors import IncompatibleError
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.optimizers import (
+    Evaluation,
+    ObjectiveFunction,
+    OptimizerSpec,
+    OptimizerState,
+)
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.gradient_matching import GradientMatching
-    from gleak.attacks.matching.linearisation import Linearisation
-    from gleak.attacks.matching.parts import Parts
-    from gleak.attacks.matching.problem import Evaluation, Problem
 
 FIRST_DAMPING = 1e-3
 """First damping of a match, relative to the curvature along the gradient."""
@@ -79,25 +77,6 @@ class GaussNewton(OptimizerSpec):
         return self.order == "last_first" or (self.order == "auto" and samples > 1)
 
     @override
-    def check_parts(self, parts: Parts) -> None:
-        """Check that the objective is the squared distance of gradients alone."""
-        unsupported = {
-            f"distance={parts.distance}": type(parts.distance) is not L2,
-            f"code={parts.code}": not isinstance(parts.code, Pixels),
-            f"draws={parts.draws}": parts.draws != "mean",
-            "weights of layers": parts.layers is not None,
-            "a total variation": parts.total_variation > 0,
-            "a label term": parts.label_term > 0,
-            "a prior by statistics of batch normalisation": parts.batch_norm > 0,
-        }
-        found = [name for name, present in unsupported.items() if present]
-        if found:
-            raise IncompatibleError(
-                f"optimizer {self} minimises the squared distance of gradients in the samples "
-                f"alone, not with {', '.join(found)}; use optimizer=lbfgs"
-            )
-
-    @override
     def bytes_per_unknown(self) -> int:
         """Return the memory of the vectors of one victim's step, in double precision."""
         return 64
@@ -114,7 +93,6 @@ class GaussNewtonState(OptimizerState):
     """
 
     def __init__(self, spec: GaussNewton, points: torch.Tensor) -> None:
-
         self.spec = spec
         self.damping = points.new_zeros(len(points), dtype=torch.double)
         self.growth = torch.full_like(self.damping, FIRST_GROWTH)
@@ -123,27 +101,33 @@ class GaussNewtonState(OptimizerState):
 
     @override
     def advance(
-        self, problem: Problem, points: torch.Tensor, evaluation: Evaluation, running: torch.Tensor
+        self,
+        problem: ObjectiveFunction,
+        points: torch.Tensor,
+        evaluation: Evaluation,
+        running: torch.Tensor,
     ) -> torch.Tensor:
         moved = points.clone()
         for row in running.nonzero().flatten().tolist():
             moved[row] = self._moved(problem.keep(slice(row, row + 1)), row, points[row])
         return moved
 
-    def _moved(self, problem: Problem, row: int, point: torch.Tensor) -> torch.Tensor:
+    def _moved(self, problem: ObjectiveFunction, row: int, point: torch.Tensor) -> torch.Tensor:
         """Return the next point of one problem; not finite if its attempt is given up."""
-        from gleak.attacks.matching.gradient_matching import GradientMatching
-        from gleak.attacks.matching.linearisation import Linearisation
-
         assert isinstance(problem, GradientMatching)
         left = self._layers_left(problem, row)
         names = frozenset[str]().union(*problem.layers[left:])
         here = Linearisation(lambda at: problem.residuals(at, names), point.double())
         step, gain = self._descent(here, row)
         if left:
-            self._add_layer(row, gain)
-        elif self._given_up(row, gain):
-            return point * math.nan
+            self.taken[row] += 1
+            if gain < LEAST_GAIN or self.taken[row] >= self.spec.steps:
+                self.added[row] += 1
+                self._begin_match(row)
+        else:
+            self.idle[row] = self.idle[row] + 1 if gain < LEAST_GAIN else 0
+            if gain <= 0 or self.idle[row] >= MOST_IDLE:
+                return point * math.nan
         return (point + step).to(point)
 
     def _layers_left(self, problem: GradientMatching, row: int) -> int:
@@ -155,7 +139,8 @@ class GaussNewtonState(OptimizerState):
     def _descent(self, here: Linearisation, row: int) -> tuple[torch.Tensor, float]:
         """Compute a step that lowers the sum of squares, and the share of it that the step gains.
 
-        Without such a step within `TRIES` dampings, the step and its gain are zero.
+        Without such a step within `TRIES` dampings, the step and its gain are zero. The damping
+        changes as in Nielsen 1999.
         """
         slope, before = here.slope, here.residuals.square().sum()
         if not self.damping[row]:
@@ -166,38 +151,18 @@ class GaussNewtonState(OptimizerState):
             step = damped_step(here, slope, damping, self.spec.accuracy, self.spec.products)
             gain = before - here.moved(step).square().sum()
             ratio = (gain / (step * (damping * step - slope)).sum()).item()
-            if ratio > 0:
-                self._relax(row, ratio)
+            if ratio > 0:  # the better the gain was predicted, the lower the damping
+                least = TRUSTED_SHRINK if ratio > TRUSTED else LEAST_SHRINK
+                self.damping[row] *= max(least, 1 - (2 * ratio - 1) ** 3)
+                self.growth[row] = FIRST_GROWTH
                 return step, (gain / before).item()
-            self._tighten(row)
+            self.damping[row] *= self.growth[row]
+            self.growth[row] *= 2
         return slope * 0, 0.0
-
-    def _relax(self, row: int, ratio: float) -> None:
-        """Lower the damping, the more the better the gain was predicted (Nielsen 1999)."""
-        least = TRUSTED_SHRINK if ratio > TRUSTED else LEAST_SHRINK
-        self.damping[row] *= max(least, 1 - (2 * ratio - 1) ** 3)
-        self.growth[row] = FIRST_GROWTH
-
-    def _tighten(self, row: int) -> None:
-        """Raise the damping, by a factor that doubles each time (Nielsen 1999)."""
-        self.damping[row] *= self.growth[row]
-        self.growth[row] *= 2
-
-    def _add_layer(self, row: int, gain: float) -> None:
-        """Add a layer to the match if that of the others has ended."""
-        self.taken[row] += 1
-        if gain < LEAST_GAIN or self.taken[row] >= self.spec.steps:
-            self.added[row] += 1
-            self._begin_match(row)
 
     def _begin_match(self, rows: int | torch.Tensor) -> None:
         self.damping[rows], self.growth[rows] = 0, FIRST_GROWTH
         self.taken[rows] = self.idle[rows] = 0
-
-    def _given_up(self, row: int, gain: float) -> bool:
-        """Return True if the match of all layers has stalled."""
-        self.idle[row] = self.idle[row] + 1 if gain < LEAST_GAIN else 0
-        return gain <= 0 or bool(self.idle[row] >= MOST_IDLE)
 
     @override
     def keep(self, rows: torch.Tensor) -> None:
@@ -213,16 +178,10 @@ class GaussNewtonState(OptimizerState):
 def damped_step(
     here: Linearisation, slope: torch.Tensor, damping: float, accuracy: float, most: int
 ) -> torch.Tensor:
-    """Solve (J^T J + damping) d = -slope by conjugate gradients.
+    """Solve (J^T J + damping) d = -slope by at most so many iterations of conjugate gradients.
 
-    Args:
-        here: the products with J.
-        slope: Shape (P).
-        damping: positive.
-        accuracy: length of the remainder at the end, relative to that of the slope.
-        most: largest number of iterations.
+    The length of the remainder at the end is ``accuracy``, relative to that of the slope.
     """
-
     step, remainder = torch.zeros_like(slope), -slope
     direction, size = remainder, remainder @ remainder
     enough = accuracy**2 * size
@@ -235,3 +194,61 @@ def damped_step(
             break
         direction, size = remainder + left / size * direction, left
     return step
+
+
+class Linearisation:
+    """Residuals r of one victim at a point, and products with their Jacobian J.
+
+    J is never formed. A product with its transpose is one backward pass; it is linear in the vector
+    that it multiplies, so its derivative by that vector gives the products with J itself.
+
+    Args:
+        residuals: differentiable twice; Shape (P) to (R).
+        point: Shape (P).
+    """
+
+    def __init__(
+        self, residuals: Callable[[torch.Tensor], torch.Tensor], point: torch.Tensor
+    ) -> None:
+        self._function = residuals
+        self._point = point.detach().requires_grad_()
+        with torch.enable_grad():
+            self._residuals = residuals(self._point)
+            self._weights = torch.zeros_like(self._residuals, requires_grad=True)
+            self._pulled = _derivative(
+                self._residuals, self._point, self._weights, create_graph=True
+            )
+        self.residuals = self._residuals.detach()
+
+    @property
+    def slope(self) -> torch.Tensor:
+        """Half the gradient of the sum of squared residuals, J^T r; Shape (P)."""
+        return self.transposed(self.residuals)
+
+    def moved(self, step: torch.Tensor) -> torch.Tensor:
+        """Compute the residuals at another point; Shape (R)."""
+        with torch.enable_grad():
+            return self._function(self._point + step).detach()
+
+    def times(self, direction: torch.Tensor) -> torch.Tensor:
+        """Compute J d for a direction d of Shape (P); Shape (R)."""
+        return _derivative(self._pulled, self._weights, direction)
+
+    def transposed(self, weights: torch.Tensor) -> torch.Tensor:
+        """Compute J^T w for weights w of Shape (R); Shape (P)."""
+        return _derivative(self._residuals, self._point, weights)
+
+
+def _derivative(
+    outputs: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor, create_graph: bool = False
+) -> torch.Tensor:
+    """Compute the derivative of <outputs, weights> by the inputs, and keep the graph."""
+    (derivative,) = torch.autograd.grad(
+        outputs,
+        inputs,
+        weights,
+        retain_graph=True,
+        create_graph=create_graph,
+        materialize_grads=True,
+    )
+    return derivative

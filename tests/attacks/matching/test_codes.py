@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from gleak.attacks.matching.codes.sample_codes import BicubicCoder, normalisation_of
+from gleak.attacks.matching.codes import BicubicCoder, normalisation_of
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.optimizers.first_order import Adam
-from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.problem import CodedProblem
-from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.layers import Normalisation
 
+Make = Callable[..., Any]
+
 
 @pytest.mark.parametrize("scale", [2, 4])
-def test_smooth_images_survive_their_code(scale: int) -> None:
+def test_smooth_images_survive_their_code(scale: int):
     """Cubic interpolation reproduces a linear gradient of grey exactly, except at the border."""
     rows, columns = torch.meshgrid(
         torch.linspace(0, 1, 16), torch.linspace(0, 1, 24), indexing="ij"
@@ -33,7 +34,7 @@ def test_smooth_images_survive_their_code(scale: int) -> None:
     torch.testing.assert_close(coder.decode(codes)[inner], image[inner], atol=1e-2, rtol=0)
 
 
-def test_decoding_is_linear() -> None:
+def test_decoding_is_linear():
     coder = BicubicCoder(2, (1, 8, 8))
     first, second = torch.rand(2, 3, 16, generator=torch.Generator().manual_seed(0))
     together = coder.decode(2 * first - second)
@@ -47,33 +48,32 @@ def test_decoding_is_linear() -> None:
         ("breast_cancer", "encodes images only"),
     ],
 )
-def test_what_has_no_such_code_is_refused(dataset: str, message: str) -> None:
+def test_what_has_no_such_code_is_refused(dataset: str, message: str):
     with pytest.raises(IncompatibleError, match=message):
         parse("code", "bicubic").check(parse("dataset", dataset))
 
 
 NORMALISING = "vgg_small+width=8+hidden=24+normalise=cifar10"
-Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
 Normalised = tuple[CodedProblem, nn.Module]
 
 
 @pytest.fixture
-def normalised(make_observation: Observe, make_parts: Callable[..., Parts]) -> Normalised:
+def normalised(make_observation: Make, make_parts: Make) -> Normalised:
     """A problem in normalised values, and the network."""
     observation, _, _ = make_observation(NORMALISING)
     whole = GradientMatching.of(observation, make_parts())
-    problem = parse("code", "normalised").reparametrized(whole, observation)
+    problem = CodedProblem.of(whole, parse("code", "normalised").coder(observation))
     return problem, observation.model
 
 
-def test_normalised_values_are_those_behind_the_networks_own_layer(normalised: Normalised) -> None:
+def test_normalised_values_are_those_behind_the_networks_own_layer(normalised: Normalised):
     problem, network = normalised
     (layer,) = (one for one in network.modules() if isinstance(one, Normalisation))
     images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     assert torch.equal(problem.point(images).view(images.shape), layer(images))
 
 
-def test_a_rate_in_normalised_values_is_a_share_of_the_deviation(normalised: Normalised) -> None:
+def test_a_rate_in_normalised_values_is_a_share_of_the_deviation(normalised: Normalised):
     """The first step of signed Adam is as long as its rate."""
     problem, network = normalised
     points = problem.point(torch.full((2, 3, 8, 8), 0.5)).repeat(3, 1)
@@ -86,18 +86,18 @@ def test_a_rate_in_normalised_values_is_a_share_of_the_deviation(normalised: Nor
 
 @pytest.mark.parametrize("code", ["normalised", "bicubic+scale=2"])
 def test_codes_are_clipped_where_images_are_black_and_white(
-    code: str, make_observation: Observe, make_parts: Callable[..., Parts]
-) -> None:
+    code: str, make_observation: Make, make_parts: Make
+):
     observation, _, _ = make_observation(NORMALISING)
     whole = GradientMatching.of(observation, make_parts())
-    problem = parse("code", code).reparametrized(whole, observation)
+    problem = CodedProblem.of(whole, parse("code", code).coder(observation))
     beyond = torch.tensor([-1.0, 2.0]).view(2, 1, 1, 1).expand(2, 3, 8, 8)
     points = problem.point(beyond)[None]
     problem.clip(points)
     torch.testing.assert_close(problem.inputs(points)[0], beyond.clamp(0, 1))
 
 
-def test_a_network_that_does_not_normalise_is_refused_before_it_is_attacked() -> None:
+def test_a_network_that_does_not_normalise_is_refused_before_it_is_attacked():
     attack = parse("attack", "invertgrad+code=normalised")
     network = parse("model", "lenet+width=3").build((3, 8, 8), 4).eval()
     with pytest.raises(IncompatibleError, match="needs a network that normalises its input"):

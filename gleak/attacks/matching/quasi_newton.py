@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from gleak.attacks.matching.optimizers.base import GradientOptimizerSpec, GradientState
+from gleak.attacks.matching.optimizers import GradientOptimizerSpec, GradientState
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -77,7 +77,11 @@ class LBFGSState(GradientState):
         change = gradients - self.gradient
         rows, slots = self._store(change)
         along_gradients, along_change = self._project(gradients, change)
-        self._update_products(rows, slots, along_change)
+        stored = self.pairs.shape[2]
+        products = along_change[rows]
+        self.steps_changes[rows, :stored, slots] = products[:, :stored]
+        self.changes_changes[rows, :stored, slots] = products[:, stored:]
+        self.changes_changes[rows, slots, :stored] = products[:, stored:]
         direction = self._direction(gradients, along_gradients)
         first = (1 / gradients.abs().sum(1).clamp_min(1e-30)).clamp_max(1.0)
         length = self.lr * first.masked_fill(self.begun, 1.0)
@@ -113,15 +117,6 @@ class LBFGSState(GradientState):
         both[:, 0], both[:, 1] = gradients, change
         return (both @ self.pairs.flatten(1, 2).mT).transpose(0, 1).double()
 
-    def _update_products(
-        self, rows: torch.Tensor, slots: torch.Tensor, along_change: torch.Tensor
-    ) -> None:
-        stored = self.pairs.shape[2]
-        products = along_change[rows]
-        self.steps_changes[rows, :stored, slots] = products[:, :stored]
-        self.changes_changes[rows, :stored, slots] = products[:, stored:]
-        self.changes_changes[rows, slots, :stored] = products[:, stored:]
-
     def _reserve(self, slots: int) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
         reserved = self.pairs.shape[2]
@@ -135,7 +130,6 @@ class LBFGSState(GradientState):
 
     def _direction(self, gradients: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:
         """Compute minus the inverse Hessian times the gradient; Shape (V, P)."""
-
         along_steps, along_changes = projected.unflatten(1, (2, -1)).unbind(1)
         scale = self.scale.double()[:, None]
         triangle, order = self._triangle(projected.shape[1] // 2)
@@ -149,16 +143,13 @@ class LBFGSState(GradientState):
         combined = weights[:, None] @ self.pairs.flatten(1, 2)
         return -(self.scale[:, None] * gradients + combined.squeeze(1))
 
-    def _by_age(self, stored: int) -> torch.Tensor:
-        """Return the slots from oldest to youngest pair, unused ones last; Shape (V, stored)."""
-        start = self.count % self.history * (self.count >= self.history)
-        slots = start.new_tensor(range(stored))
-        return (start[:, None] + slots) % stored
-
     def _triangle(self, stored: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the products of each step with later changes, by age, and the order of slots."""
+        """Return the products of each step with later changes, by age, and the slots by age.
 
-        order = self._by_age(stored)
+        Unused slots come last.
+        """
+        start = self.count % self.history * (self.count >= self.history)
+        order = (start[:, None] + start.new_tensor(range(stored))) % stored
         rows = self.steps_changes[:, :stored, :stored].gather(
             1, order[:, :, None].expand(-1, -1, stored)
         )
@@ -182,7 +173,6 @@ def _solve(
     triangle: torch.Tensor, order: torch.Tensor, right: torch.Tensor, *, transposed: bool = False
 ) -> torch.Tensor:
     """Solve the triangle (or its transpose), both sides in the order of slots; Shape (V, K)."""
-
     by_age = right.gather(1, order)[:, :, None]
     matrix = triangle.mT if transposed else triangle
     solved = torch.linalg.solve_triangular(matrix, by_age, upper=not transposed)

@@ -1,1 +1,0 @@
-"""Codes of samples, the unknowns of a search."""

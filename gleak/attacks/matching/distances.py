@@ -1,0 +1,255 @@
+"""Distances between the dummy gradient and the observed one, and the codes that it was sent in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+from typing_extensions import override
+
+from gleak.artifacts import encodings
+from gleak.attacks.matching.pieces import FLOOR, FormedPiece, Pair, Piece, rows
+from gleak.core.lazy import torch
+from gleak.core.registry import register
+from gleak.core.spec import Spec, parameter
+
+SQUARED_FLOOR = 1e-20
+"""Lower bound of the product of squared norms that the cosine divides by."""
+LEAST_PROBABILITY = 0.3
+"""Probability below which minus its logarithm is continued by a line, to be finite everywhere."""
+
+
+class DistanceSpec(Spec):
+    """Distance between the dummy gradient and the observed one."""
+
+    kind: ClassVar[str] = "distance"
+
+    reads_codes: ClassVar[bool] = False
+    """True if the distance depends on the code in which the gradient was sent."""
+
+    @abstractmethod
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
+        """Compute the distance over all parameters; Shape (V), zero for equal gradients."""
+
+    @abstractmethod
+    def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Compute the distance of a zero gradient from the observed one; Shape (V), positive.
+
+        The engine divides distances by it, so that a client with a small gradient (a confident
+        model) is matched as closely as one with a large gradient.
+
+        Args:
+            observed: gradient of each parameter, Shape (V, *shape).
+        """
+
+
+def total(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Sum values over parameters; Shape (V)."""
+    first, *rest = values
+    return sum(rest, start=first)
+
+
+@register("cosine")
+class Cosine(DistanceSpec):
+    """One minus the cosine of all parameters taken as one vector (InvertGrad)."""
+
+    @override
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
+        inner = total([piece.inner() for piece in pieces])
+        squared = total([piece.squared_norm() for piece in pieces])
+        target = total([piece.target_squared_norm() for piece in pieces])
+        return 1 - inner / (squared * target).clamp_min(SQUARED_FLOOR).sqrt()
+
+    @override
+    def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return 1, as for any gradient orthogonal to the observed one; Shape (V)."""
+        return observed[0].new_ones(len(observed[0]))
+
+
+@register("l2")
+class L2(DistanceSpec):
+    """Sum of squared differences over all parameters (DLG; CPL Algorithm 1, line 12)."""
+
+    @override
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
+        return total([piece.squared_distance() for piece in pieces])
+
+    @override
+    def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Compute the squared norm of the observed gradient; Shape (V)."""
+        rows = [value.reshape(len(value), -1) for value in observed]
+        return total([row.norm(dim=1).square() for row in rows]).clamp_min(FLOOR)
+
+
+@register("signs")
+class Signs(L2):
+    """Sum over all parameters of (tanh(a g') - s)^2, s the observed signs (ROG Eq. 15)."""
+
+    source = "ROG Equation 15"
+
+    gain: float = parameter(1.0, "a: factor of the dummy gradient", source="ROG Equation 15", gt=0)
+
+    @override
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
+        """Compute the distance; Shape (V). Every gradient is materialised, whatever its size."""
+        return total([piece.sign_distance(self.gain) for piece in pieces])
+
+
+@register("likelihood")
+class Likelihood(DistanceSpec):
+    """Mean over all values of minus the logarithm of the probability of the code that was sent.
+
+    For codes of values that were rounded (`qsgd`, `quantize`) and for signs (`signsgd`), of which
+    many gradients have the same (`Cell`). A gradient that cannot have
+    been sent so is as far as it lies outside. Other updates have the squared distance of each
+    parameter, relative to its mean square, so that small layers count as much as their values do.
+    Every gradient is materialised, whatever its size.
+    """
+
+    source = "ours; the probabilities of QSGD are ROG Equation 7"
+    reads_codes: ClassVar[bool] = True
+
+    @override
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
+        entries = sum(piece.entries for piece in pieces)
+        return total([piece.unlikelihood() for piece in pieces]) / entries
+
+    @override
+    def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return 1: logarithms of probabilities have no scale; Shape (V)."""
+        return observed[0].new_ones(len(observed[0]))
+
+
+@dataclass(frozen=True)
+class Cell(ABC):
+    """Code of one parameter of V victims."""
+
+    def at(self, index: Any) -> Self:
+        """Return the code of some victims or rounds; an index of the axes (V, R)."""
+        return replace(self, **{one.name: getattr(self, one.name)[index] for one in fields(self)})
+
+    def to(self, device: torch.device) -> Self:
+        """Return the code on a device."""
+        return replace(
+            self, **{one.name: getattr(self, one.name).to(device) for one in fields(self)}
+        )
+
+    def scaled(self, factor: float) -> Self:
+        """Return the code of the same values in another unit, each ``factor`` times as large."""
+        return replace(
+            self, **{one.name: getattr(self, one.name) * abs(factor) for one in fields(self)}
+        )
+
+    @abstractmethod
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Compute minus the logarithm of the probability of each value's code.
+
+        Args:
+            gradient: Shape (V, M).
+            target: the decoded values, Shape (V, M).
+
+        Returns:
+            Shape (V, M), zero where the code is certain.
+        """
+
+
+@dataclass(frozen=True)
+class NearestCell(Cell):
+    """Values rounded to the nearest level: certain up to half a level, impossible beyond.
+
+    An impossible value counts by its squared distance to the cell, in levels.
+
+    Args:
+        step: distance of two levels; Shape (V, R), or (V) of one round.
+    """
+
+    step: torch.Tensor
+
+    @override
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (_levels(gradient - target, self.step) - 0.5).clamp_min(0).square()
+
+
+@dataclass(frozen=True)
+class RandomCell(Cell):
+    """Values rounded up or down at random: a value u levels away is sent with probability 1 - u.
+
+    The logarithm is continued by its tangent below `LEAST_PROBABILITY` (ROG Equation 7). A value of
+    less than 0.23 levels is therefore likeliest, on average, for a gradient of zero, which leads
+    searches astray where most values are so small (docs/results/rog.md).
+
+    Args:
+        step: distance of two levels; Shape (V, R), or (V) of one round.
+    """
+
+    step: torch.Tensor
+
+    @override
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        probability = 1 - _levels(gradient - target, self.step)
+        missing = (LEAST_PROBABILITY - probability).clamp_min(0) / LEAST_PROBABILITY
+        return missing - probability.clamp_min(LEAST_PROBABILITY).log()
+
+
+@dataclass(frozen=True)
+class SignCell(Cell):
+    """Signs: any magnitude is possible.
+
+    A value of another sign counts by its square, relative to the gradient's mean square, as signs
+    have no unit.
+    """
+
+    @override
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        wrong = gradient.where(gradient.sign() != target.sign(), 0)
+        return wrong.square() / gradient.square().mean(1, keepdim=True).clamp_min(FLOOR)
+
+
+def _levels(values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    """Return magnitudes in levels; a step of zero, that of a gradient of zeros, counts as one."""
+    return values.abs() / step.where(step > 0, 1)[:, None]
+
+
+@dataclass(frozen=True)
+class CodedPiece(FormedPiece):
+    """Pair of gradients of which the observed one was sent in a code.
+
+    Args:
+        cell: the code.
+    """
+
+    cell: Cell
+
+    @override
+    def unlikelihood(self) -> torch.Tensor:
+        """Compute minus the logarithm of the probability of all codes; Shape (V)."""
+        return self.cell.unlikelihood(rows(self.gradient), rows(self.target)).sum(1)
+
+
+def coded(pieces: Sequence[Piece], cells: Mapping[str, Cell]) -> list[Piece]:
+    """Add the codes of parameters to their pairs; those without one are unchanged."""
+    return [
+        CodedPiece(piece.name, piece.formed().gradient, piece.formed().target, cells[piece.name])
+        if piece.name in cells
+        else piece
+        for piece in pieces
+    ]
+
+
+def cells_of(update: Mapping[str, encodings.Encoded], device: torch.device) -> dict[str, Cell]:
+    """Return the codes of the parameters that were sent as such, with axes (V, R).
+
+    Args:
+        update: by parameter, as sent.
+        device: of the codes.
+    """
+    cells: dict[str, Cell] = {}
+    for name, encoded in update.items():
+        if isinstance(encoded, encodings.Quantized):
+            kind = NearestCell if isinstance(encoded, encodings.Rounded) else RandomCell
+            cells[name] = kind(torch.from_numpy(encoded.scales).to(device))
+        elif isinstance(encoded, encodings.Signs):
+            cells[name] = SignCell()
+    return cells

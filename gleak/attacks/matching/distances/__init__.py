@@ -1,1 +1,0 @@
-"""Distances between the dummy gradient and the observed one."""

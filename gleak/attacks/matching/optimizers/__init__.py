@@ -1,1 +1,0 @@
-"""Optimizers of a search, each over many independent problems at once."""

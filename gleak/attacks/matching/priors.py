@@ -1,0 +1,200 @@
+"""Priors: terms of a search's objective that ask for samples of a kind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
+
+from typing_extensions import override
+
+from gleak.attacks.observation import Observation
+from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
+from gleak.models.batch_norm import (
+    InputStatistics,
+    batch_norm_passes,
+    input_statistics,
+    running_statistics,
+)
+
+IMAGE_DIMENSIONS = 5
+"""Dimensions of a batch of images for each victim."""
+EPSILON = 1e-12
+"""Added under roots, whose derivative at zero is infinite."""
+StatisticsSource = Literal["running", "granted"]
+"""Statistics of batch normalisation that the samples should have: those that the broadcast network
+keeps of its training data, or those of the client's batch, if they are granted.
+"""
+
+
+@dataclass(frozen=True)
+class Prior(ABC):
+    """Base class of the priors that an attack names in `gleak.attacks.matching.parts.Parts`.
+
+    A subclass computes its term from the samples alone. One that also depends on the network or
+    differs between victims implements `of` and `keep` as well.
+
+    Args:
+        weight: of the term, which is added to the distance of gradients; 0: left out.
+    """
+
+    title: ClassVar[str]
+    """Name in the summary of an attack, and in errors."""
+
+    weight: float
+
+    @abstractmethod
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Compute the term of each victim, without its weight.
+
+        Args:
+            inputs: samples, not clipped; Shape (V, N, C, H, W) or (V, N, F).
+
+        Returns:
+            Shape (V), differentiable; no victim influences another.
+        """
+
+    def of(self, observation: Observation) -> Self:
+        """Return the prior of an observation's victims.
+
+        Raises:
+            IncompatibleError: the network or the grants lack what the prior needs.
+        """
+        return self
+
+    def keep(self, rows: torch.Tensor | slice) -> Self:
+        """Return the prior of these victims alone."""
+        return self
+
+
+@dataclass(frozen=True)
+class TotalVariation(Prior):
+    """Mean absolute difference between neighbours of an image (InvertGrad); zero for tables."""
+
+    title: ClassVar[str] = "total variation"
+
+    @override
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        if inputs.ndim != IMAGE_DIMENSIONS:
+            return inputs.new_zeros(len(inputs))
+        return total_variation(inputs)
+
+
+@dataclass(frozen=True)
+class BatchNormPrior(Prior):
+    """Distance of a batch's statistics from expected ones, in every batch normalisation layer.
+
+    A network that was trained with batch normalisation keeps running means and variances of its
+    training data. Images of that kind have similar statistics in every layer. The statistics of
+    the client's batch are known to a server that receives the network's buffers with the update.
+
+    Args:
+        weight: see `Prior`.
+        source: of the expected statistics.
+        network: as the clients run it; set by `of`.
+        expected: for each pass through a batch normalisation layer, in order, the statistics of
+            each victim; None where none are known. Set by `of`.
+    """
+
+    title: ClassVar[str] = "batch norm prior"
+
+    source: StatisticsSource = "running"
+    network: torch.nn.Module | None = None
+    expected: Sequence[InputStatistics | None] = ()
+
+    @override
+    def of(self, observation: Observation) -> Self:
+        network, shape = observation.model, observation.input_shape
+        check_statistics(network, shape, self.source)
+        layers = batch_norm_passes(network, shape)
+        if self.source == "running":
+            expected = [_running(layer, observation.victims) for layer in layers]
+            return replace(self, network=network, expected=expected)
+        means, variances = (
+            observation.granted["batch_norm_statistics"][:, row].split(
+                [layer.num_features for layer in layers], 1
+            )
+            for row in range(2)
+        )
+        expected = list(map(InputStatistics, layers, means, variances))
+        return replace(self, network=network, expected=expected)
+
+    @override
+    def keep(self, rows: torch.Tensor | slice) -> Self:
+        kept = [
+            known and replace(known, mean=known.mean[rows], variance=known.variance[rows])
+            for known in self.expected
+        ]
+        return replace(self, expected=kept)
+
+    @override
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Compute the prior of each victim (GradInversion Eq. 8).
+
+        Norms are divided by the square root of the channels, so that layers count alike, and means
+        and variances by the expected deviation and variance, so that they have no unit.
+
+        Args:
+            inputs: Shape (V, N, C, H, W).
+
+        Returns:
+            Shape (V), the mean over layers, differentiable.
+        """
+        assert self.network is not None, "set by `of`"
+        pairs = zip(input_statistics(self.network, inputs), self.expected, strict=True)
+        return torch.stack([_distance(actual, known) for actual, known in pairs if known]).mean(0)
+
+
+def check_statistics(
+    network: torch.nn.Module, shape: tuple[int, ...], source: StatisticsSource
+) -> None:
+    """Check that a network has layers whose statistics can be compared.
+
+    Args:
+        network: in evaluation mode; not changed.
+        shape: of a sample.
+        source: of the expected statistics.
+
+    Raises:
+        IncompatibleError: no batch normalisation layer runs, or none keeps running statistics.
+    """
+    layers = batch_norm_passes(network, shape)
+    if not layers:
+        raise IncompatibleError(
+            "the prior by batch normalisation needs a network with such layers, and in this one "
+            "none runs; use invertgrad, or a network with norm=batch"
+        )
+    if source == "running" and not any(map(running_statistics, layers)):
+        raise IncompatibleError(
+            "the prior by batch normalisation needs a network that keeps running statistics, and "
+            "no layer of this one does; use statistics=granted, or invertgrad"
+        )
+
+
+def _running(layer: torch.nn.modules.batchnorm._BatchNorm, victims: int) -> InputStatistics | None:
+    """Return the running statistics of a layer for each victim."""
+    known = running_statistics(layer)
+    return known and InputStatistics(layer, *(value.expand(victims, -1) for value in known))
+
+
+def _distance(actual: InputStatistics, expected: InputStatistics) -> torch.Tensor:
+    """Compute a layer's distance; Shape (V)."""
+    scale = expected.variance + expected.layer.eps
+    of_means = ((actual.mean - expected.mean) / scale.sqrt()).square().mean(1)
+    of_variances = ((actual.variance - expected.variance) / scale).square().mean(1)
+    return (of_means + EPSILON).sqrt() + (of_variances + EPSILON).sqrt()
+
+
+def total_variation(inputs: torch.Tensor) -> torch.Tensor:
+    """Compute the mean absolute difference of neighbours, along height plus width (InvertGrad).
+
+    Args:
+        inputs: Shape (V, N, C, H, W).
+
+    Returns:
+        Shape (V).
+    """
+    rows = inputs.diff(dim=-2).abs().flatten(1).mean(1)
+    return rows + inputs.diff(dim=-1).abs().flatten(1).mean(1)

@@ -1,1 +1,0 @@
-"""Starts of a search: the first dummy samples."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from typing_extensions import override
 
@@ -10,6 +10,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.codes.base import CodeSpec
 from gleak.attacks.matching.codes.sample_codes import Pixels
 from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.epoch_matching import EpochMatching, EpochSettings
 from gleak.attacks.matching.layer_weights import LayerFunction, LayerWeights
 from gleak.attacks.matching.optimizers.first_order import Adam
 from gleak.attacks.matching.parts import LabelRule, Parts
@@ -17,15 +18,12 @@ from gleak.attacks.matching.starts.base import StartSpec
 from gleak.attacks.matching.starts.random_values import Normal
 from gleak.attacks.matching_attack import TV, MatchingAttack
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.epoch_matching import EpochMatching
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
 
 
 @register("agic")
@@ -172,8 +170,6 @@ class AGICEpochs(AGIC):
         return search.alone(self.only - 1) if self.only else search.jointly()
 
     def _matching(self, observation: Observation) -> EpochMatching:
-        from gleak.attacks.matching.epoch_matching import EpochMatching, EpochSettings
-
         settings = EpochSettings(
             self.parts(), self.matching_iterations, self.gamma, self.pooled, self.label_filter
         )

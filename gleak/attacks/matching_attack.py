@@ -4,33 +4,38 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import AttackSummary, traits_of
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import AttackSpec, AttackSummary, SearchCost, summary_of
+from gleak.attacks.matching.choice import check_gradients
 from gleak.attacks.matching.codes.base import CodeSpec
 from gleak.attacks.matching.codes.sample_codes import Pixels
 from gleak.attacks.matching.distances.base import DistanceSpec
 from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.engine import match
+from gleak.attacks.matching.label_inference import RULES, check_rule
 from gleak.attacks.matching.optimizers.first_order import Adam
 from gleak.attacks.matching.parts import ClientModel, Compared, Draws, Parts, Result
+from gleak.attacks.matching.several_seeds import joined
+from gleak.attacks.matching.skipped import skipped_parameters
 from gleak.attacks.matching.starts.base import StartSpec
 from gleak.attacks.matching.starts.random_values import Normal
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import nested
 from gleak.core.spec import FILE_NAME, parameter
+from gleak.data.base import DatasetSpec
 from gleak.knowledge.postprocessor import Postprocessor
+from gleak.models.base import ModelSpec
+from gleak.models.batching import memory_slices
+from gleak.models.parameters import trained_parameters
+from gleak.models.variational import sampling
 from gleak.runtime.seeding import derived_seed
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
 
 TV = (
     "weight of the total variation (images): mean absolute difference between neighbours, along "
@@ -90,8 +95,8 @@ class MatchingAttack(AttackSpec):
         return {name: getattr(self, name) for name in names}
 
     @override
-    def traits(self) -> AttackSummary:
-        return traits_of(self.parts())
+    def summary(self) -> AttackSummary:
+        return summary_of(self.parts())
 
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
@@ -103,7 +108,7 @@ class MatchingAttack(AttackSpec):
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
         steps = client.protocol.get("local_steps", 1)
-        if self.draws == "searched" and self.repeats_local_steps and steps > 1:
+        if self.draws == "searched" and self.client_model == "unrolled" and steps > 1:
             raise IncompatibleError(
                 f"attack {self}: clients of {client} draw in each of {steps} steps, "
                 "and one step's random numbers are searched; use client_model=one_step"
@@ -123,11 +128,6 @@ class MatchingAttack(AttackSpec):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that second derivatives exist and that labels can be inferred."""
-        from gleak.attacks.matching.choice import check_gradients
-        from gleak.attacks.matching.label_inference import RULES, check_rule
-        from gleak.attacks.matching.skipped import skipped_parameters
-        from gleak.models.parameters import trained_parameters
-
         super().check_network(network, shape, classes, client)
         check_gradients(network, client.loss, shape, classes)
         skipped_parameters(network, shape, trained_parameters(network), self.skip)
@@ -158,8 +158,6 @@ class MatchingAttack(AttackSpec):
 
     def _check_draws(self, network: torch.nn.Module) -> None:
         """Raise `IncompatibleError` if there are no draws to search."""
-        from gleak.models.variational import sampling
-
         if self.draws == "searched" and not sampling(network):
             raise IncompatibleError(
                 f"attack {self} searches what variational layers draw, and this model has none; "
@@ -173,15 +171,13 @@ class MatchingAttack(AttackSpec):
         known = {"labels"} if self.parts().labels == "known" else set()
         return self.parts().start.grants | known
 
-    @property
     @override
-    def evaluations(self) -> int:
-        return self.seeds * self.iterations * self.parts().optimizer.cost_per_iteration
-
-    @property
-    @override
-    def repeats_local_steps(self) -> bool:
-        return self.parts().client_model == "unrolled"
+    def cost(self) -> SearchCost:
+        parts = self.parts()
+        return SearchCost(
+            evaluations=self.seeds * self.iterations * parts.optimizer.cost_per_iteration,
+            repeats_local_steps=parts.client_model == "unrolled",
+        )
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
@@ -192,8 +188,6 @@ class MatchingAttack(AttackSpec):
 
     def _searched(self, observation: Observation) -> Reconstruction:
         """Return the result of all searches; the first is that of seeds=1."""
-        from gleak.attacks.matching.several_seeds import joined
-
         found = [self.search(observation)]
         for number in range(1, self.seeds):
             seed = derived_seed(observation.seed, f"search {number}")
@@ -202,8 +196,6 @@ class MatchingAttack(AttackSpec):
 
     def search(self, observation: Observation) -> Reconstruction:
         """Return the result of gradient matching, before postprocessing."""
-        from gleak.attacks.matching.engine import match
-
         return match(observation, self.parts())
 
 
@@ -214,8 +206,6 @@ def postprocessed(found: Reconstruction, network: torch.nn.Module) -> Reconstruc
         found: reconstruction of images.
         network: maps images of shape (M, C, H, W) in [0, 1] to images of the same shape.
     """
-
-    from gleak.models.batching import memory_slices
 
     images = torch.from_numpy(found.inputs).flatten(0, 1).to(next(network.parameters()))
     with torch.no_grad():

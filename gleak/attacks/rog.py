@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self, cast
+from typing import Annotated, ClassVar, Self, cast
 
 from pydantic import model_validator
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import LABELS, AttackSummary
+from gleak.attacks.base import LABELS, AttackSummary, SearchCost
 from gleak.attacks.matching.codes.base import CodeSpec
 from gleak.attacks.matching.codes.sample_codes import Bicubic, Learned
 from gleak.attacks.matching.distances.base import DistanceSpec
 from gleak.attacks.matching.distances.euclidean import L2
+from gleak.attacks.matching.engine import solve
+from gleak.attacks.matching.image_inversion import GeneratorInversion, Terms, euclidean, perceptual
 from gleak.attacks.matching.optimizers.first_order import Adam
 from gleak.attacks.matching.parts import ClientModel, Finish, LabelRule, Parts, SearchParts
 from gleak.attacks.matching.starts.base import StartSpec
 from gleak.attacks.matching.starts.random_values import Normal, Uniform
 from gleak.attacks.matching_attack import MatchingAttack
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
+from gleak.data.base import DatasetSpec
 from gleak.knowledge.autoencoder import Codec, Generator
-from gleak.knowledge.base import GenerativeSpec
+from gleak.knowledge.base import GenerativeSpec, ImageGenerator
 from gleak.knowledge.tagger import Tagger
+from gleak.models.base import ModelSpec
 from gleak.runtime.perceptual import CHANNELS
 from gleak.runtime.seeding import derived_seed
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.image_inversion import Terms
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.knowledge.base import ImageGenerator
-    from gleak.models.base import ModelSpec
 
 
 @register("rog")
@@ -145,10 +143,10 @@ class ROGS(ROG):
                 f"have {dataset.shape[0]}; use lpips=0"
             )
 
-    @property
     @override
-    def evaluations(self) -> int:
-        return super().evaluations + self.generator_iterations
+    def cost(self) -> SearchCost:
+        matching = super().cost()
+        return replace(matching, evaluations=matching.evaluations + self.generator_iterations)
 
     def search_parts(self) -> SearchParts:
         """Return the components of the search for codes."""
@@ -159,7 +157,7 @@ class ROGS(ROG):
         )
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         terms = {"norm": self.l2, "LPIPS": self.lpips}
         loss = " and ".join(term for term, weight in terms.items() if weight)
         codes = AttackSummary(
@@ -168,7 +166,7 @@ class ROGS(ROG):
             optimizers=(str(self.search_parts().optimizer),),
             labels=LABELS[self.labels],
         )
-        return super().traits().then(codes)
+        return super().summary().then(codes)
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
@@ -178,9 +176,6 @@ class ROGS(ROG):
             IncompatibleError: the generator's classes are not those of the victims.
             ArtifactError: the weights of LPIPS are missing, and ``lpips`` is not zero.
         """
-        from gleak.attacks.matching.engine import solve
-        from gleak.attacks.matching.image_inversion import GeneratorInversion
-
         generator, terms = self._generator(observation), self._terms(observation)
         coarse = super().reconstruct(observation)
         problem = GeneratorInversion.of(coarse, observation, self.search_parts(), generator, terms)
@@ -204,8 +199,6 @@ class ROGS(ROG):
 
     def _terms(self, observation: Observation) -> Terms:
         """Return the terms of Eq. 20 whose weight is not zero."""
-        from gleak.attacks.matching.image_inversion import euclidean, perceptual
-
         like = next(iter(observation.update.values()))
         norm = [(self.l2, euclidean)] if self.l2 else []
         return [*norm, (self.lpips, perceptual(like))] if self.lpips else norm

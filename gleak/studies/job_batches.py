@@ -49,7 +49,7 @@ def _seconds_of_preparation(cell: Cell) -> float:
 
 def _seconds_of_attack(cell: Cell) -> float:
     """Return the time of an attack; its scoring is light if and only if the attack is."""
-    if cell.attack.evaluations:
+    if cell.attack.cost().evaluations:
         return _estimated("attack")(cell)
     return UNMIXING_SECONDS * cell.client.victims * cell.client.batch_size
 

@@ -39,7 +39,7 @@ def test_the_budget_reaches_the_engine(name: str) -> None:
     parts = spec.parts()
     assert parts.iterations == 7
     afterwards = getattr(spec, "generator_iterations", 0)
-    assert spec.evaluations == 7 * parts.optimizer.evaluations_per_iteration + afterwards
+    assert spec.cost().evaluations == 7 * parts.optimizer.evaluations_per_iteration + afterwards
 
 
 @pytest.mark.parametrize("name", MATCHING)

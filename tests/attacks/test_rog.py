@@ -204,7 +204,7 @@ def test_what_cannot_be_measured_is_refused(text: str, channels: int, fault: str
 
 
 def test_it_is_told_as_two_searches() -> None:
-    said = ROGS().traits()
+    said = ROGS().summary()
     assert said.losses == ("l2", "norm and LPIPS of images")
-    assert ROGS(lpips=0).traits().losses[1] == "norm of images"
-    assert said.labels == ROG().traits().labels
+    assert ROGS(lpips=0).summary().losses[1] == "norm of images"
+    assert said.labels == ROG().summary().labels

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.parts import Result
@@ -80,6 +78,9 @@ def aligned(found: Reconstruction, first: Reconstruction) -> Reconstruction:
 
 def _order(found: Reconstruction, first: Reconstruction, victim: int) -> np.ndarray:
     """Return the positions of a victim's samples in the order of the first search; Shape (N)."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
     count = len(found.labels[victim])
     theirs, ours = (one.inputs[victim].reshape(count, -1) for one in (first, found))
     differ = first.labels[victim][:, None] != found.labels[victim]

@@ -116,8 +116,13 @@ class LayerwiseUnrolled(Unrolled):
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
     ) -> list[Piece]:
         victims, rate = len(inputs), self.training.local_lr
+        kinds: dict[type[torch.nn.Module], type[LayerSteps]] = {
+            torch.nn.Linear: DenseSteps,
+            torch.nn.Conv2d: ConvolutionSteps,
+            torch.nn.BatchNorm2d: NormalisationSteps,
+        }
         layers = {
-            name: STEPS[type(layer)](name, layer, victims, rate)
+            name: kinds[type(layer)](name, layer, victims, rate)
             for name, layer in self._one_step.layers.items()
         }
         replacements: dict[str, OutputFunction] = {}
@@ -267,10 +272,3 @@ class NormalisationSteps(SummedSteps):
         scale, shift = (value[:, None, :, None, None] for value in (self.weight, self.bias))
         values = normalised(self.layer, inputs).unflatten(0, (self.victims, -1))
         return outputs - self.rate * (scale * values + shift).flatten(0, 1)
-
-
-STEPS: dict[type[torch.nn.Module], type[LayerSteps]] = {
-    torch.nn.Linear: DenseSteps,
-    torch.nn.Conv2d: ConvolutionSteps,
-    torch.nn.BatchNorm2d: NormalisationSteps,
-}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gleak.attacks.unmixing.mixtures import Unmixing
 from gleak.core.lazy import torch
 
 LIKELIHOOD_ITERATIONS = 60
@@ -103,24 +104,7 @@ def _orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     return left @ right
 
 
-@dataclass(frozen=True)
-class LikelihoodResult:
-    """Result of maximum likelihood for each of V victims.
-
-    Args:
-        matrices: Shape (V, n, n).
-        iterations: Shape (V).
-        objective: negative log-likelihood of a value, up to a constant; Shape (V).
-    """
-
-    matrices: torch.Tensor
-    iterations: torch.Tensor
-    objective: torch.Tensor
-
-
-def maximise_likelihood(
-    white: torch.Tensor, first: torch.Tensor, contrast: Contrast
-) -> LikelihoodResult:
+def maximise_likelihood(white: torch.Tensor, first: torch.Tensor, contrast: Contrast) -> Unmixing:
     """Find matrices U that minimise the sources' contrast minus log |det U|.
 
     Real sources of a few thousand values are slightly correlated, so the best matrix is not
@@ -133,6 +117,9 @@ def maximise_likelihood(
         white: signals; Shape (V, n, C, D), grouped as for `Contrast`.
         first: Shape (V, n, n).
         contrast: measure of sparsity.
+
+    Returns:
+        The objective is the negative log-likelihood of a value, up to a constant.
     """
     matrices, least = first, _loss(white, first, contrast)
     stopped = torch.zeros_like(least).bool()
@@ -146,7 +133,7 @@ def maximise_likelihood(
         least = losses
         if stopped.all():
             break
-    return LikelihoodResult(matrices, iterations, least)
+    return Unmixing(matrices, iterations, least)
 
 
 def _sources(white: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:

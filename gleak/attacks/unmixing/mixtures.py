@@ -133,10 +133,10 @@ def _rank(values: torch.Tensor) -> int:
 
 @dataclass(frozen=True)
 class Unmixing:
-    """Rows that unmix the gradients of V victims, and statistics of the search for them.
+    """Rows that unmix the gradients or signals of V victims, and statistics of the search for them.
 
     Args:
-        rows: Shape (V, n, neurons).
+        rows: Shape (V, n, neurons) or (V, n, n).
         iterations: Shape (V).
         objective: Shape (V).
     """

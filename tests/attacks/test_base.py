@@ -6,8 +6,7 @@ from typing import get_args
 
 import pytest
 
-from gleak.attacks.attack_summary import LABELS, AttackSummary
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import LABELS, AttackSpec, AttackSummary
 from gleak.attacks.cpa import CocktailParty
 from gleak.attacks.matching.parts import LabelRule
 from gleak.attacks.matching_attack import MatchingAttack
@@ -22,9 +21,9 @@ TV, BOX = "total variation", "values in [0, 1]"
 LABEL, LAYERS = "label term", "layer weights"
 
 
-def traits(text: str) -> AttackSummary:
+def summary_of(text: str) -> AttackSummary:
     spec: AttackSpec = parse("attack", text)
-    return spec.traits()
+    return spec.summary()
 
 
 def test_every_label_rule_is_called_something() -> None:
@@ -33,16 +32,16 @@ def test_every_label_rule_is_called_something() -> None:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_says_what_it_minimises_and_how_it_finds_labels(name: str) -> None:
-    said = traits(name)
+    said = summary_of(name)
     assert said.labels
     assert bool(said.losses) == bool(said.optimizers)
-    assert said.losses or not parse("attack", name).evaluations
+    assert said.losses or not parse("attack", name).cost().evaluations
 
 
 @pytest.mark.parametrize("name", MATCHING)
 def test_matching_is_told_by_its_parts(name: str) -> None:
     parts = parse("attack", name).parts()
-    said = traits(name)
+    said = summary_of(name)
     assert (said.losses[0], said.optimizers[0]) == (str(parts.distance), str(parts.optimizer))
     assert len(said.losses) == len(said.optimizers) == (2 if name == "rogs" else 1)
     assert (TV in said.terms, BOX in said.terms) == (parts.total_variation > 0, parts.box)
@@ -61,16 +60,16 @@ def test_matching_is_told_by_its_parts(name: str) -> None:
     ],
 )
 def test_terms_without_weight_are_left_out(text: str, terms: tuple[str, ...]) -> None:
-    assert traits(text).terms == terms
+    assert summary_of(text).terms == terms
 
 
 @pytest.mark.parametrize("name", UNMIXING)
 def test_unmixing_names_each_weighted_term_once(name: str) -> None:
     weights = parse("attack", name).weights
     nothing = "+".join([name, *(f"{weight}=0" for weight in weights)])
-    bare = CocktailParty.traits(parse("attack", nothing))
+    bare = CocktailParty.unmixing_summary(parse("attack", nothing))
     assert bare.losses == bare.terms == ()
-    full = CocktailParty.traits(parse("attack", name))
+    full = CocktailParty.unmixing_summary(parse("attack", name))
     assert len({*full.losses, *full.terms}) == len(weights)
 
 
@@ -88,7 +87,7 @@ def test_unmixing_names_each_weighted_term_once(name: str) -> None:
     ],
 )
 def test_labels_are_told_as_the_spec_has_them(text: str, labels: str) -> None:
-    assert traits(text).labels == labels
+    assert summary_of(text).labels == labels
 
 
 def test_searches_stand_in_the_order_in_which_they_run() -> None:
@@ -97,7 +96,7 @@ def test_searches_stand_in_the_order_in_which_they_run() -> None:
     assert first.then(second) == AttackSummary(
         losses=("a", "e"), terms=("b", "f"), optimizers=("c", "g"), labels="h"
     )
-    assert traits("cpa_fi").losses == ("negentropy", "cosine of embeddings")
+    assert summary_of("cpa_fi").losses == ("negentropy", "cosine of embeddings")
 
 
 @pytest.mark.parametrize("name", ATTACKS)

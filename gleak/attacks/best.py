@@ -210,9 +210,10 @@ def _attacked(candidates: Iterable[Candidate], observation: Observation) -> Reco
             result = kept = later
         else:
             result = completed(kept, nearer(result, later, open_victims, observed), open_victims)
-            told = lacks_samples(later)
+            told = _missing(later.inputs).any(1)
             kept = with_victims_of(kept, result, open_victims[settled | told])
-            settled = settled | (told & ~lacks_samples(kept)[open_victims])
+            lacking = _missing(kept.inputs[open_victims]).any(1)
+            settled = settled | (told & ~lacking)
         open_victims = open_victims[~settled]
     assert result is not None
     return result
@@ -264,37 +265,22 @@ def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray)
         later: of the victims to complete.
         victims: their rows.
     """
-    inputs, labels, converged = (x.copy() for x in (first.inputs, first.labels, first.converged))
-    for row, victim in enumerate(victims):
-        missing = _missing(inputs[victim])
-        mixed = missing.any() and not missing.all()
-        inputs[victim] = _completed(inputs[victim], later.inputs[row])
-        labels[victim] = later.labels[row]
-        converged[victim] = later.converged[row] and not mixed
-    paired = first.paired and later.paired
-    return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
-
-
-def _completed(found: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the samples of a victim, with those that were not found taken from others."""
     from scipy import optimize, spatial
 
-    missing = _missing(found)
-    if missing.all() or not missing.any():
-        return others
-    known = found[~missing]
-    distances = spatial.distance.cdist(
-        known.reshape(len(known), -1), others.reshape(len(others), -1)
-    )
-    _, taken = optimize.linear_sum_assignment(distances)
-    result = found.copy()
-    result[missing] = np.delete(others, taken, axis=0)[: missing.sum()]
-    return result
-
-
-def lacks_samples(found: Reconstruction) -> np.ndarray:
-    """Mark victims with samples that were not found, which are mid-grey; Shape (V)."""
-    return np.array([_missing(inputs).any() for inputs in found.inputs])
+    inputs, labels, converged = (x.copy() for x in (first.inputs, first.labels, first.converged))
+    labels[victims], converged[victims] = later.labels, later.converged
+    for row, victim in enumerate(victims):
+        missing, others = _missing(first.inputs[[victim]])[0], later.inputs[row]
+        if missing.all() or not missing.any():
+            inputs[victim] = others
+            continue
+        known = inputs[victim, ~missing]
+        flat = (known.reshape(len(known), -1), others.reshape(len(others), -1))
+        _, taken = optimize.linear_sum_assignment(spatial.distance.cdist(*flat))
+        inputs[victim, missing] = np.delete(others, taken, axis=0)[: missing.sum()]
+        converged[victim] = False
+    paired = first.paired and later.paired
+    return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
 
 
 def with_victims_of(
@@ -307,9 +293,9 @@ def with_victims_of(
     return Reconstruction(**fields, paired=first.paired and other.paired)
 
 
-def _missing(found: np.ndarray) -> np.ndarray:
-    """Mark the samples of a victim that were not found; Shape (N)."""
-    return np.asarray((found == MID_GREY).reshape(len(found), -1).all(1))
+def _missing(inputs: np.ndarray) -> np.ndarray:
+    """Mark samples that were not found, which are mid-grey; Shape (V, N)."""
+    return np.asarray((inputs == MID_GREY).reshape(*inputs.shape[:2], -1).all(2))
 
 
 def in_order(results: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> Reconstruction:

@@ -65,14 +65,14 @@ class Fishing(SignedAdamAttack):
     def search(self, observation: Observation) -> Reconstruction:
         target = int(observation.secret["target"][0])
         counts = samples_of_class(observation, target).cpu().numpy()[:, None]
-        found = super().search(of_class_alone(observation, target))
-        inputs = found.inputs.copy()
+        result = super().search(of_class_alone(observation, target))
+        inputs = result.inputs.copy()
         inputs[counts == 0] = MID_GREY
         return replace(
-            found,
+            result,
             inputs=inputs,
-            labels=np.full_like(found.labels, target),
-            converged=found.converged & (counts[:, 0] > 0),
+            labels=np.full_like(result.labels, target),
+            converged=result.converged & (counts[:, 0] > 0),
             averaged_count=counts,
             paired=True,
         )
@@ -101,6 +101,11 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
     are dropped.
     """
     names = _last_layer(observation)
+    network = independent_copy(observation.model)
+    rows = (network.get_parameter(name)[target, None].clone() for name in names)
+    last: Any = network.get_submodule(names[0].rpartition(".")[0])
+    last.weight, last.bias = (torch.nn.Parameter(row, requires_grad=False) for row in rows)
+    last.out_features = 1
 
     def target_rows(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {
@@ -113,7 +118,7 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
         update=target_rows(observation.update),
         sent=target_rows(observation.sent),
         cells={},
-        model=_with_one_output(observation.model, names, target),
+        model=network,
         classes=1,
         batch_size=1,
         mini_batch=1,
@@ -125,16 +130,3 @@ def _last_layer(observation: Observation) -> tuple[str, str]:
     """Return the names of the last layer's weight and bias."""
     network, shape = observation.model, observation.input_shape
     return find_classifier(network, shape, observation.classes).dense_parameters()
-
-
-def _with_one_output(
-    model: torch.nn.Module, names: tuple[str, str], target: int
-) -> torch.nn.Module:
-    """Return a copy of a network whose last layer has only the target's row."""
-
-    network = independent_copy(model)
-    rows = (network.get_parameter(name)[target, None].clone() for name in names)
-    last: Any = network.get_submodule(names[0].rpartition(".")[0])
-    last.weight, last.bias = (torch.nn.Parameter(row, requires_grad=False) for row in rows)
-    last.out_features = 1
-    return network

@@ -114,7 +114,13 @@ class MatchingAttack(AttackSpec):
                 "and one step's random numbers are searched; use client_model=one_step"
             )
         samples = client.protocol["batch_size"]
-        self._check_result()
+        if self.result == "mean" and self.seeds == 1:
+            raise IncompatibleError(f"attack {self} has one search and no mean; add seeds=4, say")
+        if self.result == "mean" and self.parts().labels == "joint":
+            raise IncompatibleError(
+                f"attack {self}: searches that optimise labels may order samples differently, so "
+                "they have no mean; use result=lowest, or other labels"
+            )
         if dataset.classes is not None:
             self._check_labels(samples, dataset.classes, f"classes of {dataset}")
         if self.parts().labels == "known" and samples < client.batch_size:
@@ -131,7 +137,11 @@ class MatchingAttack(AttackSpec):
         super().check_network(network, shape, classes, client)
         check_gradients(network, client.loss, shape, classes)
         skipped_parameters(network, shape, trained_parameters(network), self.skip)
-        self._check_draws(network)
+        if self.draws == "searched" and not sampling(network):
+            raise IncompatibleError(
+                f"attack {self} searches what variational layers draw, and this model has none; "
+                "leave out draws"
+            )
         self.parts().code.check_network(network)
         rule = self.parts().labels
         if rule in RULES:
@@ -144,24 +154,6 @@ class MatchingAttack(AttackSpec):
             raise IncompatibleError(
                 f"attack {self} finds no label twice, but {samples} samples in {classes} {whose} "
                 "repeat some; use labels=auto"
-            )
-
-    def _check_result(self) -> None:
-        """Raise `IncompatibleError` if searches have no mean."""
-        if self.result == "mean" and self.seeds == 1:
-            raise IncompatibleError(f"attack {self} has one search and no mean; add seeds=4, say")
-        if self.result == "mean" and self.parts().labels == "joint":
-            raise IncompatibleError(
-                f"attack {self}: searches that optimise labels may order samples differently, so "
-                "they have no mean; use result=lowest, or other labels"
-            )
-
-    def _check_draws(self, network: torch.nn.Module) -> None:
-        """Raise `IncompatibleError` if there are no draws to search."""
-        if self.draws == "searched" and not sampling(network):
-            raise IncompatibleError(
-                f"attack {self} searches what variational layers draw, and this model has none; "
-                "leave out draws"
             )
 
     @property
@@ -181,38 +173,34 @@ class MatchingAttack(AttackSpec):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        found = self._searched(observation)
-        if self.postprocessor is None:
-            return found
-        return postprocessed(found, observation.knowledge["postprocessor"])
-
-    def _searched(self, observation: Observation) -> Reconstruction:
-        """Return the result of all searches; the first is that of seeds=1."""
-        found = [self.search(observation)]
+        """Return the result of all searches, postprocessed; the first search is that of seeds=1."""
+        searches = [self.search(observation)]
         for number in range(1, self.seeds):
             seed = derived_seed(observation.seed, f"search {number}")
-            found.append(self.search(replace(observation, seed=seed)))
-        return joined(found, self.result) if len(found) > 1 else found[0]
+            searches.append(self.search(replace(observation, seed=seed)))
+        result = joined(searches, self.result) if len(searches) > 1 else searches[0]
+        if self.postprocessor is None:
+            return result
+        return postprocessed(result, observation.knowledge["postprocessor"])
 
     def search(self, observation: Observation) -> Reconstruction:
         """Return the result of gradient matching, before postprocessing."""
         return match(observation, self.parts())
 
 
-def postprocessed(found: Reconstruction, network: torch.nn.Module) -> Reconstruction:
-    """Return a reconstruction with its images enhanced by a network.
+def postprocessed(result: Reconstruction, network: torch.nn.Module) -> Reconstruction:
+    """Return a reconstruction of images enhanced by a network.
 
     Args:
-        found: reconstruction of images.
+        result: reconstruction of images.
         network: maps images of shape (M, C, H, W) in [0, 1] to images of the same shape.
     """
-
-    images = torch.from_numpy(found.inputs).flatten(0, 1).to(next(network.parameters()))
+    images = torch.from_numpy(result.inputs).flatten(0, 1).to(next(network.parameters()))
     with torch.no_grad():
         chunks = memory_slices(len(images), images.shape[1:])
         enhanced = torch.cat([network(images[chunk]) for chunk in chunks])
-    inputs = enhanced.clamp(0, 1).float().cpu().numpy().reshape(found.inputs.shape)
-    return replace(found, inputs=inputs)
+    inputs = enhanced.clamp(0, 1).float().cpu().numpy().reshape(result.inputs.shape)
+    return replace(result, inputs=inputs)
 
 
 class QuasiNewtonAttack(MatchingAttack):

@@ -80,15 +80,15 @@ class Melis(AttackSpec):
         auxiliary, samples = labels.cpu().numpy(), observation.batch_size
         products = inner_products(observation, inputs, labels)
         classes, odds = class_log_odds(products, auxiliary, samples, observation.seed)
-        found = classes[_best(odds, samples)]
+        inferred = classes[_best(odds, samples)]
         victims = np.arange(len(auxiliary), len(products))
         similar = cosines(products, victims[:, None])[:, : len(auxiliary)]
-        inferred = (auxiliary[:, None] == found[:, None]).any(axis=2)
-        members = _best(similar + 2 * inferred, samples)
+        likely = (auxiliary[:, None] == inferred[:, None]).any(axis=2)
+        members = _best(similar + 2 * likely, samples)
         reached = cosines(products, members)[np.arange(len(members)), victims]
         return Reconstruction(
             inputs=inputs.float().cpu().numpy()[members],
-            labels=found,
+            labels=inferred,
             converged=products.diagonal()[victims] > 0,
             objective=1 - reached,
         )
@@ -114,23 +114,15 @@ def inner_products(
         Shape (M + V, M + V), the samples first.
     """
 
-    observed = mean_gradients(observation)
+    model, observed = observation.model, mean_gradients(observation)
+    parameters = {name: model.get_parameter(name).detach() for name in observation.update}
+    samples = inputs.to(dtype_of(model))
+    _, of_samples = sample_gradients(model, parameters, samples, labels, observation.loss, AT_ONCE)
     products = []
-    for name, gradients in _sample_gradients(observation, inputs, labels).items():
+    for name, gradients in of_samples.items():
         joined = rows(torch.cat([gradients, observed[name]]))
         products.append((joined @ joined.mT).double())
     return torch.stack(products).sum(0).cpu().numpy()
-
-
-def _sample_gradients(
-    observation: Observation, inputs: torch.Tensor, labels: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """Compute the gradient of each sample's loss, for each parameter; Shape (M, *shape)."""
-    model = observation.model
-    parameters = {name: model.get_parameter(name).detach() for name in observation.update}
-    samples = inputs.to(dtype_of(model))
-    _, found = sample_gradients(model, parameters, samples, labels, observation.loss, AT_ONCE)
-    return found
 
 
 def cosines(products: np.ndarray, members: np.ndarray) -> np.ndarray:

@@ -116,12 +116,26 @@ class MKOR(AttackSpec):
         gradients = zip(*(observed[name].cpu() for name in names), strict=True)
         samples = []
         for victim, (weight, bias) in enumerate(gradients):
-            found = read_classes(weight, bias, secret, observation.batch_size, observation.loss)
-            counts = self._granted_counts(observation, victim)
-            counts = found.counts if counts is None else counts
-            present = counts.nonzero().flatten()
-            images = reader.images(intensities(found.means[present], secret))
-            samples.append(_one_each(images, present, counts[present], observation))
+            classes = read_classes(weight, bias, secret, observation.batch_size, observation.loss)
+            counts = classes.counts
+            if self.labels == "known":
+                known = observation.granted["labels"][victim].cpu().long()
+                counts = known.bincount(minlength=observation.classes)
+            labels = counts.nonzero().flatten()
+            images, counts = (
+                reader.images(intensities(classes.means[labels], secret)),
+                counts[labels],
+            )
+            missing = observation.batch_size - int(counts.sum())
+            grey = images.new_full((missing, *observation.input_shape), MID_GREY)
+            none = labels.new_zeros(missing)
+            samples.append(
+                (
+                    torch.cat([images.repeat_interleave(counts, 0), grey]),
+                    torch.cat([labels.repeat_interleave(counts), none]),
+                    torch.cat([counts.repeat_interleave(counts), none]),
+                )
+            )
         inputs, labels, counts = map(torch.stack, zip(*samples, strict=True))
         return Reconstruction(
             inputs=inputs.float().cpu().numpy(),
@@ -131,43 +145,11 @@ class MKOR(AttackSpec):
             paired=True,
         )
 
-    def _granted_counts(self, observation: Observation, victim: int) -> torch.Tensor | None:
-        """Count a victim's samples of each class; Shape (classes). None if it is not granted."""
-        if self.labels == "read":
-            return None
-        labels = observation.granted["labels"][victim].cpu().long()
-        return labels.bincount(minlength=observation.classes)
-
 
 def _first_dense(model: torch.nn.Module, input_shape: tuple[int, ...]) -> tuple[str, str]:
     """Return the names of the first dense layer's weight and bias."""
     layer = decompose(model).dense[0].name
     return f"{layer}.weight", f"{layer}.bias"
-
-
-def _one_each(
-    images: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor, observation: Observation
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Repeat the image of each class for all of its samples and add mid-grey for missing ones.
-
-    Args:
-        images: Shape (M, *shape), one for each class found.
-        labels: Shape (M).
-        counts: Shape (M), number of samples of which each image is the mean.
-        observation: gives the number of samples.
-
-    Returns:
-        N samples, their labels, and the number of samples of which each is the mean.
-    """
-    missing = observation.batch_size - int(counts.sum())
-    each = counts.repeat_interleave(counts)
-    grey = images.new_full((missing, *observation.input_shape), MID_GREY)
-    none = labels.new_zeros(missing)
-    return (
-        torch.cat([images.repeat_interleave(counts, 0), grey]),
-        torch.cat([labels.repeat_interleave(counts), none]),
-        torch.cat([each, none]),
-    )
 
 
 @dataclass(frozen=True)
@@ -404,12 +386,12 @@ class Prior:
             Shape (M, noise variances), natural logarithms up to a constant.
         """
         power = self._along(values).square()
-        found = []
+        likelihoods = []
         for noise in NOISE_VARIANCES:
             expected = self.variances + noise
             scale = (power / expected).mean((1, 2, 3)).clamp(min=LEAST)
-            found.append(-(scale.log() + expected.log().mean()) * power.shape[1:].numel() / 2)
-        return torch.stack(found, 1)
+            likelihoods.append(-(scale.log() + expected.log().mean()) * power.shape[1:].numel() / 2)
+        return torch.stack(likelihoods, 1)
 
     def expect(self, values: torch.Tensor, noise: float) -> torch.Tensor:
         """Compute the expected image, given the means over windows.
@@ -439,15 +421,13 @@ def covariance(side: int, length: float, resolution: int | None) -> torch.Tensor
     Returns:
         Shape (side, side).
     """
+    small = resolution or side
+    places = torch.arange(small) * side / small
+    fallen = torch.exp(-(places[:, None] - places).abs().double() / length)
     if resolution is None:
-        return _exponential(torch.arange(side), length)
+        return fallen
     enlarged = enlargement(resolution, side)
-    small = _exponential(torch.arange(resolution) * side / resolution, length)
-    return enlarged @ small @ enlarged.T
-
-
-def _exponential(places: torch.Tensor, length: float) -> torch.Tensor:
-    return torch.exp(-(places[:, None] - places).abs().double() / length)
+    return enlarged @ fallen @ enlarged.T
 
 
 def enlargement(small: int, large: int) -> torch.Tensor:

@@ -176,29 +176,17 @@ class ROGS(ROG):
             IncompatibleError: the generator's classes are not those of the victims.
             ArtifactError: the weights of LPIPS are missing, and ``lpips`` is not zero.
         """
-        generator, terms = self._generator(observation), self._terms(observation)
+        generator = cast("ImageGenerator", observation.knowledge[self.generator.name])
+        if generator.classes != observation.classes:
+            raise IncompatibleError(
+                f"attack {self}: its generator has {generator.classes} classes, but the victims' "
+                f"data have {observation.classes}; choose a generator of the same classes"
+            )
+        terms: Terms = [(self.l2, euclidean)] if self.l2 else []
+        if self.lpips:
+            terms = [*terms, (self.lpips, perceptual(next(iter(observation.update.values()))))]
         coarse = super().reconstruct(observation)
         problem = GeneratorInversion.of(coarse, observation, self.search_parts(), generator, terms)
         reseeded = replace(observation, seed=derived_seed(observation.seed, "generator codes"))
-        found = solve(problem, reseeded)
-        return replace(found, converged=found.converged & coarse.converged)
-
-    def _generator(self, observation: Observation) -> ImageGenerator:
-        """Return the generator.
-
-        Raises:
-            IncompatibleError: its classes are not those of the victims.
-        """
-        found = cast("ImageGenerator", observation.knowledge[self.generator.name])
-        if found.classes != observation.classes:
-            raise IncompatibleError(
-                f"attack {self}: its generator has {found.classes} classes, but the victims' data "
-                f"have {observation.classes}; choose a generator of the same classes"
-            )
-        return found
-
-    def _terms(self, observation: Observation) -> Terms:
-        """Return the terms of Eq. 20 whose weight is not zero."""
-        like = next(iter(observation.update.values()))
-        norm = [(self.l2, euclidean)] if self.l2 else []
-        return [*norm, (self.lpips, perceptual(like))] if self.lpips else norm
+        result = solve(problem, reseeded)
+        return replace(result, converged=result.converged & coarse.converged)

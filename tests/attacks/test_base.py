@@ -7,18 +7,12 @@ from typing import get_args
 import pytest
 
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary
-from gleak.attacks.cpa import CocktailParty
 from gleak.attacks.matching.parts import LabelRule
-from gleak.attacks.matching_attack import MatchingAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.studies.cell import Cell
 
 ATTACKS = load("attack")
-MATCHING = sorted(name for name, cls in ATTACKS.items() if issubclass(cls, MatchingAttack))
-UNMIXING = sorted(name for name, cls in ATTACKS.items() if issubclass(cls, CocktailParty))
-TV, BOX = "total variation", "values in [0, 1]"
-LABEL, LAYERS = "label term", "layer weights"
 
 
 def summary_of(text: str) -> AttackSummary:
@@ -38,56 +32,26 @@ def test_every_attack_says_what_it_minimises_and_how_it_finds_labels(name: str) 
     assert said.losses or not parse("attack", name).cost().evaluations
 
 
-@pytest.mark.parametrize("name", MATCHING)
-def test_matching_is_told_by_its_parts(name: str) -> None:
-    parts = parse("attack", name).parts()
-    said = summary_of(name)
-    assert (said.losses[0], said.optimizers[0]) == (str(parts.distance), str(parts.optimizer))
-    assert len(said.losses) == len(said.optimizers) == (2 if name == "rogs" else 1)
-    assert (TV in said.terms, BOX in said.terms) == (parts.total_variation > 0, parts.box)
-    assert (LAYERS in said.terms) == (parts.layers is not None)
-
-
 @pytest.mark.parametrize(
-    ("text", "terms"),
+    ("text", "terms", "labels"),
     [
-        ("invertgrad", (TV, BOX)),
-        ("invertgrad+tv=0", (BOX,)),
-        ("gm+tv=0+box=false", ()),
-        ("cpl+alpha=1", (LABEL,)),
-        ("cpa+tv=0", ("dependence",)),
-        ("fi+box=false", (TV,)),
+        ("invertgrad", ("total variation", "values in [0, 1]"), "by counting"),
+        ("invertgrad+tv=0", ("values in [0, 1]",), "by counting"),
+        ("gm+tv=0+box=false", (), "optimised"),
+        ("dlg", (), "optimised"),
+        ("idlg", (), "one each, by sign"),
+        ("cpl+alpha=1", ("label term",), "by counting"),
+        ("cpl+labels=known", (), "granted"),
+        ("agic+tv=0", ("layer weights", "values in [0, 1]"), "one each, by least entry"),
+        ("fishing+tv=0", ("values in [0, 1]",), "by crafted class"),
+        ("cpa", ("total variation", "dependence"), "by counting"),
+        ("cpa+tv=0", ("dependence",), "by counting"),
+        ("fi+box=false", ("total variation",), "by counting"),
+        ("sparse_fi+tv=0", ("values in [0, 1]",), "one each, by derivatives"),
     ],
 )
-def test_terms_without_weight_are_left_out(text: str, terms: tuple[str, ...]) -> None:
-    assert summary_of(text).terms == terms
-
-
-@pytest.mark.parametrize("name", UNMIXING)
-def test_unmixing_names_each_weighted_term_once(name: str) -> None:
-    weights = parse("attack", name).weights
-    nothing = "+".join([name, *(f"{weight}=0" for weight in weights)])
-    bare = CocktailParty.unmixing_summary(parse("attack", nothing))
-    assert bare.losses == bare.terms == ()
-    full = CocktailParty.unmixing_summary(parse("attack", name))
-    assert len({*full.losses, *full.terms}) == len(weights)
-
-
-@pytest.mark.parametrize(
-    ("text", "labels"),
-    [
-        ("dlg", "optimised"),
-        ("idlg", "one each, by sign"),
-        ("cpl", "by counting"),
-        ("cpl+labels=known", "granted"),
-        ("fishing", "by crafted class"),
-        ("cpa_fi", "by counting"),
-        ("cpa_fi_gm", "optimised"),
-        ("sparse_fi", "one each, by derivatives"),
-    ],
-)
-def test_labels_are_told_as_the_spec_has_them(text: str, labels: str) -> None:
-    assert summary_of(text).labels == labels
+def test_terms_without_weight_are_left_out(text: str, terms: tuple[str, ...], labels: str) -> None:
+    assert (summary_of(text).terms, summary_of(text).labels) == (terms, labels)
 
 
 def test_searches_stand_in_the_order_in_which_they_run() -> None:
@@ -97,6 +61,9 @@ def test_searches_stand_in_the_order_in_which_they_run() -> None:
         losses=("a", "e"), terms=("b", "f"), optimizers=("c", "g"), labels="h"
     )
     assert summary_of("cpa_fi").losses == ("negentropy", "cosine of embeddings")
+    assert summary_of("cpa_fi_gm").labels == "optimised"
+    assert summary_of("rogs").losses == ("l2", "norm and LPIPS of images")
+    assert summary_of("rogs+lpips=0").losses[1] == "norm of images"
 
 
 @pytest.mark.parametrize("name", ATTACKS)

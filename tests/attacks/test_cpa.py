@@ -100,12 +100,6 @@ def test_rows_make_what_the_matrices_make_of_the_white_signals(name: str) -> Non
 
 
 @each_attack
-def test_with_a_tolerance_a_victim_stops_before_its_budget(name: str) -> None:
-    spec = parse("attack", f"{name}+iterations=5000+{MILD}+tolerance=0.01")
-    assert (spec.unmix(MIXTURE, COUNT, SHAPE, Journal().part()).iterations < 5000).all()
-
-
-@each_attack
 def test_tuned_weights_are_of_the_published_setting_and_a_weight_of_zero_is_not(name: str) -> None:
     for weight in (*parse("attack", name).weights, "temperature"):
         assert setting("attack", f"{name}+{weight}=0.37") == name
@@ -324,12 +318,6 @@ def test_terms_are_added_by_their_weights() -> None:
     torch.testing.assert_close(gradient, sum(own for _, own in alone))
 
 
-def test_without_terms_nothing_pulls() -> None:
-    value, gradient = Objective([]).evaluate(draw(9, 2, ROWS, ROWS))
-    assert torch.equal(value, torch.zeros_like(value))
-    assert torch.equal(gradient, torch.zeros_like(gradient))
-
-
 def test_a_source_of_one_sign_has_a_gradient() -> None:
     """The norm of a part that is zero is not differentiable."""
     positive = White(torch.ones(1, 2, 5), torch.zeros(1, 2, 1), torch.zeros(1, 2, 2))
@@ -426,17 +414,6 @@ def test_a_victim_that_rests_stops_alone() -> None:
     assert found.objective.tolist() == pytest.approx([2.0**-4, 8.95])
     steps = torch.tensor([4, 2])[:, None, None] * CHECKED_EVERY
     torch.testing.assert_close(found.rows, zeros(2) - 0.1 * steps)
-
-
-def test_without_a_tolerance_the_budget_is_spent() -> None:
-    found = rests_at(None, 10.0, 10.0, 10.0, 10.0)
-    assert found.iterations.tolist() == [3 * CHECKED_EVERY] * 2
-
-
-def test_the_search_ends_when_all_rest() -> None:
-    flat = Objective([(1.0, lambda rows: 3 + 0 * rows.sum((1, 2)))])
-    found = descend(flat, starts(2), Adam(lr=0.1), 10 * CHECKED_EVERY, 1e-3, part())
-    assert found.iterations.tolist() == [CHECKED_EVERY] * 2
 
 
 @pytest.mark.parametrize("tolerance", [None, 0.05])

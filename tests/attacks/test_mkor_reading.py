@@ -486,15 +486,6 @@ def test_where_neurons_are_dropped_parallel_paths_find_more_classes() -> None:
     assert shares[1] > 0.75
 
 
-def test_the_gradient_is_left_as_it_was() -> None:
-    held = batch(sink=1)
-    weight, bias = torch.rand(WIDTH, FEATURES), torch.rand(WIDTH)
-    copies = weight.clone(), bias.clone()
-    read_classes(weight, bias, held.secret, 4, "cross_entropy")
-    assert torch.equal(weight, copies[0])
-    assert torch.equal(bias, copies[1])
-
-
 @pytest.mark.parametrize("loss", ["nll_raw", "cross_entropy"])
 @pytest.mark.parametrize("level", [0.0, 1.0, 1e12])
 def test_a_gradient_that_says_nothing_gives_counts_all_the_same(loss: str, level: float) -> None:

@@ -13,8 +13,8 @@ from gleak.attacks.base import AttackSpec
 from gleak.attacks.best import Best
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.cpa_noisy import CPANoisy
-from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
+from gleak.attacks.first_layer import Aono
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
 from gleak.attacks.matrix_completion import MatrixCompletion

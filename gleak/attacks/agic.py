@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.codes import CodeSpec, Pixels
 from gleak.attacks.matching.distances import Cosine
+from gleak.attacks.matching.epoch_matching import EpochMatching, EpochSettings
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import LabelRule, LayerFunction, LayerWeights, Parts
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.matching_attack import TV, MatchingAttack
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.epoch_matching import EpochMatching
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
 
 
 @register("agic")
@@ -170,8 +168,6 @@ class AGICEpochs(AGIC):
         return search.alone(self.only - 1) if self.only else search.jointly()
 
     def _matching(self, observation: Observation) -> EpochMatching:
-        from gleak.attacks.matching.epoch_matching import EpochMatching, EpochSettings
-
         settings = EpochSettings(
             self.parts(), self.matching_iterations, self.gamma, self.pooled, self.label_filter
         )

@@ -3,26 +3,105 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import AttackSummary
+from gleak.attacks.matching.codes import Normalised, Pixels
+from gleak.attacks.matching.parts import Parts, SearchParts
+from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.lazy import torch
 from gleak.core.spec import Spec
+from gleak.crafting.base import CraftingSpec
+from gleak.data.base import DatasetSpec
 from gleak.knowledge.base import EvaluatorSpec, KnowledgeSpec
-
-if TYPE_CHECKING:
-    from gleak.attacks.observation import Observation
-    from gleak.clients.base import ClientSpec
-    from gleak.crafting.base import CraftingSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+from gleak.models.base import ModelSpec
+from gleak.models.parameters import check_trained
 
 MID_GREY = 0.5
 """Value of samples that were not recovered."""
+LABELS = {
+    "known": "granted",
+    "joint": "optimised",
+    "sign": "one each, by sign",
+    "rows": "one each, by least entry",
+    "argmin": "by counting",
+    "counts": "by counting, with probabilities",
+    "auto": "by counting",
+}
+"""Description of each `gleak.attacks.matching.parts.LabelRule`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSummary:
+    """Losses, optimizers and label rule of an attack, in the terms of comparison tables.
+
+    They are those of AGIC's Table VII; empty where the attack has none.
+
+    Args:
+        losses: the main term that each search minimises, in words or as the spec of a distance.
+        terms: regularisation terms and constraints.
+        optimizers: one for each search, in words or as specs.
+        labels: label inference rule.
+    """
+
+    losses: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    labels: str = ""
+
+    def then(self, later: AttackSummary) -> AttackSummary:
+        """Return the summary of this search followed by another, which returns the samples."""
+        return AttackSummary(
+            losses=self.losses + later.losses,
+            terms=self.terms + later.terms,
+            optimizers=self.optimizers + later.optimizers,
+            labels=later.labels,
+        )
+
+
+def summary_of(parts: Parts) -> AttackSummary:
+    """Return the summary of a gradient matching search."""
+    used = {
+        "codes": not isinstance(parts.code, Pixels | Normalised),
+        "layer weights": parts.layers is not None,
+        "label term": parts.label_term > 0,
+    }
+    return AttackSummary(
+        losses=(str(parts.distance),),
+        terms=(*(text for text, present in used.items() if present), *terms_of(parts)),
+        optimizers=(str(parts.optimizer),),
+        labels=LABELS[parts.labels],
+    )
+
+
+def terms_of(parts: SearchParts) -> tuple[str, ...]:
+    """Return the regularisation terms and constraints of a search."""
+    titles = tuple(prior.title for prior in parts.used_priors)
+    return (*titles, "values in [0, 1]") if parts.box else titles
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchCost:
+    """Work of an attack's search for one victim, for estimates.
+
+    Args:
+        evaluations: upper bound of the gradient evaluations; 0 if there is no search.
+        passes: work of an evaluation in forward passes of its samples. A gradient takes about three
+            forward passes, and a gradient of a function at most four times the function (Baur and
+            Strassen 1983), so the gradient of a function of a gradient takes 12.
+        samples: number of samples that an evaluation computes; None: all of a client.
+        repeats_local_steps: True if an evaluation runs all local steps of the client.
+    """
+
+    evaluations: int = 0
+    passes: int = 12
+    samples: int | None = None
+    repeats_local_steps: bool = False
 
 
 class AttackSpec(Spec):
@@ -116,8 +195,6 @@ class AttackSpec(Spec):
         Raises:
             IncompatibleError: names the attack and what the network lacks.
         """
-        from gleak.models.parameters import check_trained
-
         check_trained(network, self.reads(network, shape) or frozenset())
 
     def check_crafting(self, crafting: CraftingSpec) -> None:
@@ -158,32 +235,13 @@ class AttackSpec(Spec):
         """True if a sample is searched in updates of several epochs jointly, for tables."""
         return False
 
-    def traits(self) -> AttackSummary:
-        """Return a summary of losses, optimizers and label rule, for tables of attacks."""
+    def summary(self) -> AttackSummary:
+        """Return losses, optimizers and label rule, for tables of attacks."""
         return AttackSummary()
 
-    @property
-    def evaluations(self) -> int:
-        """Upper bound of the gradient evaluations for one victim, for estimates."""
-        return 0
-
-    @property
-    def passes(self) -> int:
-        """Work of an evaluation in forward passes of its samples, for estimates.
-
-        A gradient takes about three forward passes, and a gradient of a function at most four times
-        the function (Baur and Strassen 1983), so the gradient of a function of a gradient takes 12.
-        """
-        return 12
-
-    def samples_searched(self, client: ClientSpec) -> int:
-        """Return the number of samples of a victim that an evaluation computes, for estimates."""
-        return client.batch_size
-
-    @property
-    def repeats_local_steps(self) -> bool:
-        """True if an evaluation runs all local steps of the client, for estimates."""
-        return False
+    def cost(self) -> SearchCost:
+        """Return the work of the search for one victim, for estimates; by default there is none."""
+        return SearchCost()
 
     def rehearse(self, observation: Observation) -> None:
         """Run everything that is computed on a GPU once, on tensors without values.

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.schema import array_fields
 from gleak.attacks.agic import AGIC
-from gleak.attacks.attack_summary import LABELS, AttackSummary
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary, SearchCost
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.cpa_noisy import CPANoisy
-from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
+from gleak.attacks.first_layer import Aono, dense_layer_of_samples, leaves_zeros
+from gleak.attacks.gather import joined
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
-from gleak.attacks.joined_results import (
-    completed,
-    in_order,
-    lacks_samples,
-    nearer,
-    with_victims_of,
-)
 from gleak.attacks.matching.codes import Bicubic
-from gleak.attacks.matching.distances import Likelihood
+from gleak.attacks.matching.distances import Cosine, Likelihood, RandomCell, SignCell
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.problem import Problem
 from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
 from gleak.attacks.observation import Observation
 from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
+from gleak.attacks.unmixing.noisy_mixtures import observe_noise
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
+from gleak.models.batch_norm import has_trained_statistics
+from gleak.models.differentiation import has_kinks
+from gleak.models.layer_search import first_dense_input
+from gleak.models.variational import sampling
+from gleak.runtime.seeding import torch_stream
 
 SMOOTH_TV, KINKED_TV = 1e-4, 0.1
 """Weights of the total variation under masks and PRECODE, in networks without kinks and with."""
@@ -67,14 +67,8 @@ LARGE_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.1, "tv": 3.0}
 """Fields of ROG for large images, chosen on training photographs (docs/results/rog.md)."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """An attack that suits an observation.
-
-    Args:
-        attack: the attack.
-        reason: why it is chosen; a clause.
-    """
+class Candidate(NamedTuple):
+    """An attack that suits an observation, and the reason: a clause."""
 
     attack: AttackSpec
     reason: str
@@ -109,10 +103,9 @@ class Best(AttackSpec):
         0.01, "weight of the total variation (images)", source="AGIC's and MKOR's studies", ge=0
     )
 
-    @property
     @override
-    def evaluations(self) -> int:
-        return self.budget
+    def cost(self) -> SearchCost:
+        return SearchCost(evaluations=self.budget)
 
     @override
     def check_network(
@@ -123,44 +116,47 @@ class Best(AttackSpec):
         InvertGrad().check_network(network, shape, classes, client)
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         several = ("that of each attack",)
         return AttackSummary(losses=several, optimizers=several, labels=LABELS["auto"])
 
     @override
     def rehearse(self, observation: Observation) -> None:
         """Rehearse every attack that suits the first victim, whichever would converge."""
-        for choice in self.choices(observation.of_victim(0)):
-            choice.attack.rehearse(observation)
+        for candidate in self.candidates(observation.of_victim(0)):
+            candidate.attack.rehearse(observation)
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """Attack victims together that the same attacks suit."""
-        groups: dict[tuple[Choice, ...], list[int]] = {}
+        groups: dict[tuple[Candidate, ...], list[int]] = {}
         for row in range(observation.victims):
-            chosen = tuple(self.choices(observation.of_victim(row)))
-            groups.setdefault(chosen, []).append(row)
+            candidates = tuple(self.candidates(observation.of_victim(row)))
+            groups.setdefault(candidates, []).append(row)
         rows = [np.array(group) for group in groups.values()]
-        found = [
-            _attacked(chosen, observation.of_victims(group))
-            for chosen, group in zip(groups, rows, strict=True)
+        results = [
+            _attacked(candidates, observation.of_victims(group))
+            for candidates, group in zip(groups, rows, strict=True)
         ]
-        return in_order(found, rows)
+        return in_order(results, rows)
 
-    def choices(self, observation: Observation) -> Iterator[Choice]:
+    def candidates(self, observation: Observation) -> Iterator[Candidate]:
         """Yield the attacks that suit one victim, in the order in which they are tried."""
         whole = not (observation.sent or observation.cells)
         if not observation.cells and neurons_of_samples(observation):
             yield from exact_attacks(observation)
-        elif whole and not defence_fields(observation) and _is_smooth(observation):
-            yield Choice(
-                CPL(), "one sample and a network without kinks, for which L-BFGS converges"
-            )
+        elif (
+            whole
+            and not defence_fields(observation)
+            and observation.is_sample_gradient
+            and not _is_kinked(observation)
+        ):
+            reason = "one sample and a network without kinks, for which L-BFGS converges"
+            yield Candidate(CPL(), reason)
         yield self._matching(observation)
 
-    def _matching(self, observation: Observation) -> Choice:
-        from gleak.models.batch_norm import has_trained_statistics
-
+    def _matching(self, observation: Observation) -> Candidate:
+        """Return gradient matching with the prior, weights of layers or codes that suit best."""
         unrolled = observation.local_steps > 1
         against_defence = defence_fields(observation)
         fields = {
@@ -170,57 +166,155 @@ class Best(AttackSpec):
             **against_defence,
         }
         if has_trained_statistics(observation.model):
-            return Choice(
-                GradInversion(**fields), "the network keeps statistics of its training data"
+            reason = "the network keeps statistics of its training data"
+            return Candidate(GradInversion(**fields), reason)
+        modules, sides = observation.model.modules(), observation.input_shape[1:]
+        convolutions = sum(isinstance(layer, torch.nn.Conv2d) for layer in modules)
+        halved = observation.modality == "image" and not any(side % 2 for side in sides)
+        undefended = not (against_defence or observation.sent)
+        if undefended and convolutions >= VERY_DEEP and halved and not unrolled:
+            fields |= VERY_DEEP_FIELDS
+            fields |= {"seeds": SEARCHES, "iterations": max(self.budget // SEARCHES, 1)}
+            reason = (
+                "in very deep networks the mean of several searches at half the side tells more"
             )
-        undefended, deep = not (against_defence or observation.sent), _is_deep(observation)
-        if undefended and deep and not unrolled:
-            return self._deep_matching(observation, fields)
-        if undefended and _is_large(observation) and not deep:
-            return Choice(
-                ROG(**{**fields, **LARGE_FIELDS}), "large images are sought at half their side"
-            )
-        return Choice(InvertGrad(**fields), "matches the gradients of any network")
-
-    def _deep_matching(self, observation: Observation, fields: dict[str, Any]) -> Choice:
-        """Return AGIC, with several searches in networks that hide where things are."""
-        if _convolutions(observation) < VERY_DEEP or not _is_halved(observation):
-            return Choice(
-                AGIC(labels="auto", **fields), "in deep networks the later layers tell more"
-            )
-        several = {"seeds": SEARCHES, "iterations": max(self.budget // SEARCHES, 1)}
-        return Choice(
-            AGIC(labels="auto", **{**fields, **VERY_DEEP_FIELDS, **several}),
-            "in very deep networks the mean of several searches at half the side tells more",
-        )
+            return Candidate(AGIC(labels="auto", **fields), reason)
+        if undefended and convolutions >= DEEP and not unrolled:
+            reason = "in deep networks the later layers tell more"
+            return Candidate(AGIC(labels="auto", **fields), reason)
+        if undefended and convolutions < DEEP and halved and min(sides, default=0) >= LARGE:
+            reason = "large images are sought at half their side"
+            return Candidate(ROG(**{**fields, **LARGE_FIELDS}), reason)
+        return Candidate(InvertGrad(**fields), "matches the gradients of any network")
 
 
-def _attacked(choices: Iterable[Choice], observation: Observation) -> Reconstruction:
+def _attacked(candidates: Iterable[Candidate], observation: Observation) -> Reconstruction:
     """Run attacks on victims, each on those that the ones before have not settled.
 
     A victim is settled if an attack converges, or if attacks that say which samples they have found
     leave none out. These samples stay.
     """
-    found: Reconstruction | None = None
+    result: Reconstruction | None = None
     kept: Reconstruction | None = None
     open_victims = np.arange(observation.victims)
-    for choice in choices:
+    for candidate in candidates:
         if not len(open_victims):
             break
-        logging.info("%s, %d victims: %s", choice.attack, len(open_victims), choice.reason)
+        logging.info("%s, %d victims: %s", candidate.attack, len(open_victims), candidate.reason)
         observed = observation.of_victims(open_victims)
-        later = choice.attack.reconstruct(observed)
+        later = candidate.attack.reconstruct(observed)
         settled = later.converged
-        if found is None or kept is None:
-            found = kept = later
+        if result is None or kept is None:
+            result = kept = later
         else:
-            found = completed(kept, nearer(found, later, open_victims, observed), open_victims)
-            told = lacks_samples(later)
-            kept = with_victims_of(kept, found, open_victims[settled | told])
-            settled = settled | (told & ~lacks_samples(kept)[open_victims])
+            result = completed(kept, nearer(result, later, open_victims, observed), open_victims)
+            told = _missing(later.inputs).any(1)
+            kept = with_victims_of(kept, result, open_victims[settled | told])
+            lacking = _missing(kept.inputs[open_victims]).any(1)
+            settled = settled | (told & ~lacking)
         open_victims = open_victims[~settled]
-    assert found is not None
-    return found
+    assert result is not None
+    return result
+
+
+def nearer(
+    first: Reconstruction, later: Reconstruction, victims: np.ndarray, observation: Observation
+) -> Reconstruction:
+    """Return the later result of each victim, or the first one if it matches the gradient better.
+
+    The cosine distance of gradients decides, where clients send the gradient of one sample: unlike
+    the squared one, it does not depend on the length of the gradient, which clipping changes.
+
+    Args:
+        first: of all victims.
+        later: of the victims that were attacked again.
+        victims: their rows.
+        observation: of these victims.
+    """
+    if not observation.is_sample_gradient:
+        return later
+    parts = replace(CPL().parts(), distance=Cosine())
+    problem = GradientMatching.of(observation, parts)
+    before = _distances(problem, first.inputs[victims], first.labels[victims])
+    kept = (before <= _distances(problem, later.inputs, later.labels)).nonzero()[0]
+    inputs, labels = later.inputs.copy(), later.labels.copy()
+    inputs[kept], labels[kept] = first.inputs[victims[kept]], first.labels[victims[kept]]
+    return replace(later, inputs=inputs, labels=labels)
+
+
+def _distances(problem: Problem, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Compute the relative distances of gradients to those observed; Shape (V)."""
+    like = next(iter(problem.observed.values()))
+    targets = torch.nn.functional.one_hot(torch.from_numpy(labels).long(), problem.classes).to(like)
+    points = torch.from_numpy(inputs).flatten(1).to(like)
+    return replace(problem, targets=targets).evaluate(points).distance.cpu().numpy()
+
+
+def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray) -> Reconstruction:
+    """Complete the results of some victims by those of another attack.
+
+    Samples that the first attack did not find are mid-grey. They are taken from the later attack,
+    which has found the others as well: those that resemble them most are left out. A victim without
+    mid-grey samples, whose search did not converge, is replaced. A completed victim has not
+    converged: the later attack's criterion is about all samples that it found.
+
+    Args:
+        first: of all victims.
+        later: of the victims to complete.
+        victims: their rows.
+    """
+    from scipy import optimize, spatial
+
+    inputs, labels, converged = (x.copy() for x in (first.inputs, first.labels, first.converged))
+    labels[victims], converged[victims] = later.labels, later.converged
+    for row, victim in enumerate(victims):
+        missing, others = _missing(first.inputs[[victim]])[0], later.inputs[row]
+        if missing.all() or not missing.any():
+            inputs[victim] = others
+            continue
+        known = inputs[victim, ~missing]
+        flat = (known.reshape(len(known), -1), others.reshape(len(others), -1))
+        _, taken = optimize.linear_sum_assignment(spatial.distance.cdist(*flat))
+        inputs[victim, missing] = np.delete(others, taken, axis=0)[: missing.sum()]
+        converged[victim] = False
+    paired = first.paired and later.paired
+    return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
+
+
+def with_victims_of(
+    first: Reconstruction, other: Reconstruction, victims: np.ndarray
+) -> Reconstruction:
+    """Return the results of all victims, some of them taken from another result of all."""
+    fields = {name: getattr(first, name).copy() for name in ("inputs", "labels", "converged")}
+    for name, values in fields.items():
+        values[victims] = getattr(other, name)[victims]
+    return Reconstruction(**fields, paired=first.paired and other.paired)
+
+
+def _missing(inputs: np.ndarray) -> np.ndarray:
+    """Mark samples that were not found, which are mid-grey; Shape (V, N)."""
+    return np.asarray((inputs == MID_GREY).reshape(*inputs.shape[:2], -1).all(2))
+
+
+def in_order(results: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> Reconstruction:
+    """Join the results of groups of victims, without snapshots, which are of the first victims.
+
+    Args:
+        results: of each group.
+        rows: of the victims of each group among all.
+
+    Returns:
+        The result itself if there is one group.
+    """
+    if len(results) == 1:
+        return results[0]
+    whole, order = joined(results), np.concatenate(rows).argsort()
+    sorted_fields = {
+        name: value[order]
+        for name, schema in array_fields(Reconstruction).items()
+        if schema.dims[0] == "victim" and (value := getattr(whole, name)) is not None
+    }
+    return replace(whole, **sorted_fields, snapshots=None, snapshot_iteration=None)
 
 
 def defence_fields(observation: Observation) -> dict[str, Any]:
@@ -231,33 +325,21 @@ def defence_fields(observation: Observation) -> dict[str, Any]:
     Args:
         observation: of one victim.
     """
-    from gleak.models.variational import sampling
-
     kinked = _is_kinked(observation)
     exact = {"distance": Likelihood(), "tv": KINKED_TV if kinked else SMOOTH_TV}
     fields: dict[str, Any] = {}
-    if observation.cells:
-        fields |= _fields_of_codes(observation, kinked)
+    kinds = {type(cell) for cell in observation.cells.values()}
+    if SignCell in kinds:
+        fields = {"distance": Likelihood()}
+    elif kinds and kinked:  # a search by the likelihood of rounded values gets stuck
+        fields = {"tv": ROUNDED_TV}
+    elif kinds:
+        fields = {"distance": Likelihood(), **({"tv": ROUNDED_TV} if RandomCell in kinds else {})}
     elif not observation.sent and has_zero_columns(observation):
         fields |= {"compared": "nonzero", **({"tv": KINKED_TV} if kinked else exact)}
     if sampling(observation.model) and observation.local_steps == 1:
         fields |= {"draws": "searched", **exact}
     return fields
-
-
-def _fields_of_codes(observation: Observation, kinked: bool) -> dict[str, Any]:
-    """Return the fields for rounded values and signs.
-
-    In a network with kinks a search by the likelihood of rounded values gets stuck.
-    """
-    from gleak.attacks.matching.distances import RandomCell, SignCell
-
-    kinds = {type(cell) for cell in observation.cells.values()}
-    if SignCell in kinds:
-        return {"distance": Likelihood()}
-    if kinked:
-        return {"tv": ROUNDED_TV}
-    return {"distance": Likelihood(), **({"tv": ROUNDED_TV} if RandomCell in kinds else {})}
 
 
 def has_zero_columns(observation: Observation) -> bool:
@@ -269,8 +351,6 @@ def has_zero_columns(observation: Observation) -> bool:
     Args:
         observation: of one victim.
     """
-
-    from gleak.models.layer_search import first_dense_input
 
     samples = random_samples(observation, observation.batch_size)
     with torch.no_grad():
@@ -288,8 +368,6 @@ def neurons_of_samples(observation: Observation) -> int:
     Returns:
         0 if there is no such layer, or the gradient of its weight or bias was not sent.
     """
-    from gleak.attacks.first_layer import dense_layer_of_samples
-
     try:
         layer = dense_layer_of_samples(observation.model, observation.input_shape)
     except IncompatibleError:
@@ -299,7 +377,7 @@ def neurons_of_samples(observation: Observation) -> int:
     return len(observation.model.get_parameter(f"{layer}.bias"))
 
 
-def exact_attacks(observation: Observation, spear: Spear | None = None) -> Iterator[Choice]:
+def exact_attacks(observation: Observation, spear: Spear | None = None) -> Iterator[Candidate]:
     """Yield the attacks on a dense layer whose inputs are the samples, the most exact first.
 
     If only some values of the layer's gradient were sent, they are completed first.
@@ -308,44 +386,34 @@ def exact_attacks(observation: Observation, spear: Spear | None = None) -> Itera
         observation: of one victim.
         spear: SPEAR with another budget.
     """
-    choices = _attacks_on_samples(observation, spear or Spear())
+    candidates = _attacks_on_samples(observation, spear or Spear())
     if not observation.sent:
-        yield from choices
-    elif _is_determined(observation):
-        for choice in choices:
-            reason = f"{choice.reason}; the values that were not sent follow from the others"
-            yield Choice(MatrixCompletion(attack=choice.attack), reason)
+        yield from candidates
+    elif neurons_of_samples(observation) and determines_layer(
+        observation, dense_layer_of_samples(observation.model, observation.input_shape)
+    ):
+        for attack, reason in candidates:
+            reason = f"{reason}; the values that were not sent follow from the others"
+            yield Candidate(MatrixCompletion(attack=attack), reason)
 
 
-def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Choice]:
+def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Candidate]:
     """Yield the attacks of `exact_attacks` on a gradient that was sent as a whole."""
-    from gleak.attacks.first_layer import leaves_zeros
-
     samples, neurons = observation.batch_size, neurons_of_samples(observation)
     if samples == 1 and neurons:
-        yield Choice(Aono(), "one sample is the ratio of a dense first layer's gradients")
+        yield Candidate(Aono(), "one sample is the ratio of a dense first layer's gradients")
         return
     if samples > neurons:
         return
     single = observation.local_steps == 1 and observation.batch_norm is None
     if single and leaves_zeros(observation, random_samples(observation, PROBES)):
-        yield Choice(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
+        yield Candidate(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
     if observation.modality == "image":
         mixed = f"{samples} samples are mixed in {neurons} neurons"
         if _noise_share(observation, neurons) > NOISY:
-            yield Choice(CPANoisy(), f"{mixed}, in noise")
+            yield Candidate(CPANoisy(), f"{mixed}, in noise")
         else:
-            yield Choice(CPAEdges(), mixed)
-
-
-def _is_determined(observation: Observation) -> bool:
-    """Return True if the values sent determine the gradient of the first dense layer."""
-    from gleak.attacks.first_layer import dense_layer_of_samples
-
-    if not neurons_of_samples(observation):
-        return False
-    layer = dense_layer_of_samples(observation.model, observation.input_shape)
-    return determines_layer(observation, layer)
+            yield Candidate(CPAEdges(), mixed)
 
 
 def _noise_share(observation: Observation, neurons: int) -> float:
@@ -358,8 +426,6 @@ def _noise_share(observation: Observation, neurons: int) -> float:
         observation: of one victim.
         neurons: of the layer.
     """
-    from gleak.attacks.unmixing.noisy_mixtures import observe_noise
-
     steps = observation.local_steps * observation.epochs
     most = min(neurons, math.prod(observation.input_shape))
     if steps > 1 or observation.batch_norm or observation.batch_size >= most or observation.sent:
@@ -368,39 +434,13 @@ def _noise_share(observation: Observation, neurons: int) -> float:
     return observe_noise(mixture.weight[0], mixture.bias[0], observation.batch_size).noise_share
 
 
-def _is_deep(observation: Observation) -> bool:
-    return _convolutions(observation) >= DEEP
-
-
-def _convolutions(observation: Observation) -> int:
-
-    return sum(isinstance(layer, torch.nn.Conv2d) for layer in observation.model.modules())
-
-
-def _is_large(observation: Observation) -> bool:
-    return min(observation.input_shape[1:], default=0) >= LARGE and _is_halved(observation)
-
-
-def _is_halved(observation: Observation) -> bool:
-    """Return True for images whose sides have halves."""
-    sides = observation.input_shape[1:]
-    return observation.modality == "image" and not any(side % 2 for side in sides)
-
-
-def _is_smooth(observation: Observation) -> bool:
-    return observation.is_sample_gradient and not _is_kinked(observation)
-
-
 def _is_kinked(observation: Observation) -> bool:
-    from gleak.models.differentiation import has_kinks
 
     return has_kinks(observation.model, random_samples(observation, 2 * PROBES))
 
 
 def random_samples(observation: Observation, count: int) -> torch.Tensor:
     """Draw uniform samples, always the same; Shape (N, *shape)."""
-
-    from gleak.runtime.seeding import torch_stream
 
     generator = torch_stream(observation.seed, "best")
     shape = (count, *observation.input_shape)

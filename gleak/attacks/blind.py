@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import AttackSummary
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import AttackSpec, AttackSummary
 from gleak.attacks.matching.starts import check_granted, check_training_samples
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
+from gleak.data.base import DatasetSpec
 from gleak.knowledge.tagger import Tagger
+from gleak.models.base import ModelSpec
 from gleak.runtime.seeding import stream
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
 
 
 @register("blind")
@@ -37,7 +34,7 @@ class Blind(AttackSpec):
         return frozenset({"mean_input"})
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         return AttackSummary(labels="at random")
 
     @override
@@ -66,7 +63,7 @@ class RandomNoise(UnrelatedImages):
     source = "ROG Table 2, row Random Noise"
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         return AttackSummary(labels="at random")
 
     @override
@@ -97,7 +94,7 @@ class SameClass(UnrelatedImages):
         check_training_samples(self, dataset)
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         return AttackSummary(labels="granted")
 
     @override

@@ -1,25 +1,35 @@
-"""The cocktail party attack (CPA): its unmixing, and the attack on networks that begin dense."""
+"""The cocktail party attack (CPA): objective and search of its unmixing, and the attack itself."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
+import numpy as np
 from typing_extensions import override
 
-from gleak.attacks.attack_summary import LABELS, AttackSummary
-from gleak.attacks.matching.optimizers import Adam
-from gleak.attacks.unmixing_attack import InputUnmixing, UnmixingAttack
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import LABELS, AttackSummary
+from gleak.attacks.cpa_edges import differences
+from gleak.attacks.matching.optimizers import Adam, GradientOptimizerSpec
+from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
+from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White, whiten
+from gleak.attacks.unmixing_attack import SCALE, InputUnmixing, Scale
 from gleak.core.lazy import torch
 from gleak.core.registry import register
-from gleak.core.spec import parameter
+from gleak.core.spec import Spec, parameter
+from gleak.runtime.checkpointing import Part, strip_prefix
+from gleak.runtime.progress import Progress
 
-if TYPE_CHECKING:
-    from gleak.attacks.unmixing.cpa_search import Objective, Term
-    from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White
-    from gleak.runtime.checkpointing import Part
-
+Term = Callable[["torch.Tensor"], "torch.Tensor"]
+"""Function from rows of length 1, Shape (V, n, n), to a term of the objective; Shape (V)."""
+CHECKED_EVERY = 50
+GAUSSIAN = 0.37456720749144
+"""Mean log cosh of a standard normal variable."""
 IMAGE = 3
 TERMS = {
     "ne": "negentropy",
@@ -32,8 +42,205 @@ TERMS = {
 CHOSEN = "ours, chosen on training images"
 
 
-class CocktailParty(UnmixingAttack):
-    """Base class of CPA: Adam on an unmixing matrix with normalised rows (CPA Eq. 10 and 11).
+@dataclass(frozen=True)
+class Objective:
+    """Sum of terms, minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
+
+    Only the direction of a matrix's rows counts. Means are over rows, so that a weight has the same
+    effect for every number of sources.
+
+    Args:
+        terms: of each victim's sources, with their weights.
+    """
+
+    terms: list[tuple[float, Term]]
+
+    def evaluate(self, matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute value and gradient.
+
+        Args:
+            matrices: Shape (V, n, n).
+
+        Returns:
+            Shape (V) and (V, n, n).
+        """
+        matrices = matrices.detach().requires_grad_()
+        rows = torch.nn.functional.normalize(matrices, dim=2)
+        nothing = 0 * rows.sum((1, 2))
+        value = sum((weight * term(rows) for weight, term in self.terms), start=nothing)
+        (gradient,) = torch.autograd.grad(value.sum(), matrices)
+        return value.detach(), gradient
+
+
+def negentropy(white: White, reference: float = 0.0) -> Term:
+    """Return minus J of Eq. 8 with a = 1, over the centred sources, whose variance is one.
+
+    Eq. 8 is ambiguous about the square; as in the authors' code it is that of the mean log cosh,
+    though their code then sets the term to zero. Without a reference, J grows from sources with
+    long tails (Laplace: 0.338) over Gaussian to uniform ones (0.401), so it is no measure of the
+    distance from a Gaussian.
+
+    Args:
+        white: whitened signals.
+        reference: mean log cosh that is subtracted; `GAUSSIAN` in the negentropy's usual
+            approximation (Hyvarinen and Oja 2000, Eq. 25).
+    """
+    signals = white.signals
+
+    def term(rows: torch.Tensor) -> torch.Tensor:
+        magnitudes = (rows @ signals).abs()
+        log_cosh = magnitudes + torch.nn.functional.softplus(-2 * magnitudes) - math.log(2)
+        return -(log_cosh.mean(2) - reference).square().mean(1)
+
+    return term
+
+
+def total_variation(white: White, shape: tuple[int, ...]) -> Term:
+    """Return Eq. 3, with a mean for each axis, of sources that are images of a shape (C, H, W)."""
+    victims, count, _ = white.signals.shape
+    channels, height, width = shape
+    numbers = [channels * (height - 1) * width, channels * height * (width - 1)]
+    weights = [torch.full((number // channels,), 1 / number) for number in numbers if number]
+    steps = differences(white.signals.reshape(-1, *shape), orders=1)
+    steps = (steps * torch.cat(weights).to(steps)).reshape(victims, count, -1)
+
+    def term(rows: torch.Tensor) -> torch.Tensor:
+        return (rows @ steps).abs().sum(2).mean(1)
+
+    return term
+
+
+def magnitude(white: White) -> Term:
+    """Return the mean magnitude of sources, for embeddings that are mostly zero (Eq. 11, L1)."""
+    signals = white.uncentred
+    return lambda rows: (rows @ signals).abs().mean((1, 2))
+
+
+def mixed_signs(white: White) -> Term:
+    """Return the smaller of positive and negative parts, for embeddings of one sign (Eq. 11).
+
+    Section IV-A does not specify the norm of each part; as in the reference it is Euclidean.
+    """
+    signals = white.uncentred
+
+    def term(rows: torch.Tensor) -> torch.Tensor:
+        sources = rows @ signals
+        return torch.minimum(sources.relu().norm(dim=2), (-sources).relu().norm(dim=2)).mean(1)
+
+    return term
+
+
+def dependence(temperature: float) -> Term:
+    """Return the mean of exp(T |cosine|) - 1 over pairs of rows (Eq. 9; reference: also i = j)."""
+
+    def term(rows: torch.Tensor) -> torch.Tensor:
+        count = rows.shape[1]
+        cosines = (rows @ rows.mT).abs() * (1 - torch.eye(count).to(rows))
+        return torch.expm1(temperature * cosines).sum((1, 2)) / max(1, count * (count - 1))
+
+    return term
+
+
+def descend(
+    objective: Objective,
+    first: torch.Tensor,
+    optimizer: GradientOptimizerSpec,
+    iterations: int,
+    tolerance: float | None,
+    part: Part,
+) -> Unmixing:
+    """Minimise from the first matrices on; a victim stops when its objective stalls.
+
+    It stalls when it has decreased by less than ``tolerance``, relative to its size, since the last
+    check, `CHECKED_EVERY` iterations before. Without a tolerance the budget is spent.
+
+    Args:
+        objective: of V victims.
+        first: Shape (V, n, n).
+        optimizer: update rule of the matrices.
+        iterations: budget of every victim.
+        tolerance: see above.
+        part: of the job's journal; the search resumes from its checkpoint.
+
+    Returns:
+        Matrices with the least objective among the checked iterations, and that objective.
+    """
+    descent = Descent(first.flatten(1), optimizer, iterations, tolerance)
+    descent.resume(part.stored)
+    with Progress(iterations, "unmixing") as progress, part.stepping():
+        for _ in part.steps(lambda: not descent.over, descent.state):
+            values, gradients = objective.evaluate(descent.points.view_as(first))
+            if descent.judge(values):
+                done = descent.number - progress.done
+                progress.advance(done, objective=values.mean().item())
+            descent.step(gradients.flatten(1))
+        part.keep(descent.state())
+    return Unmixing(descent.best.view_as(first), descent.spent, descent.least)
+
+
+class Descent:
+    """State of the search of V victims; arguments as for `descend`."""
+
+    KEPT = ("points", "best", "least", "spent", "resting")
+
+    def __init__(
+        self,
+        points: torch.Tensor,
+        optimizer: GradientOptimizerSpec,
+        iterations: int,
+        tolerance: float | None,
+    ) -> None:
+        self.points, self.iterations = points, iterations
+        self.least_gain = -torch.inf if tolerance is None else tolerance
+        self.optimizer = optimizer.begin(points, iterations)
+        self.best, self.least = points.clone(), points.new_full((len(points),), torch.inf)
+        self.spent = torch.zeros(len(points)).long()
+        self.resting = torch.zeros(len(points)).bool()
+        self.number = 0
+
+    @property
+    def over(self) -> bool:
+        """True if all victims have stopped, or the budget is spent."""
+        return bool(self.resting.all()) or self.number > self.iterations
+
+    def judge(self, values: torch.Tensor) -> bool:
+        """Update the least objective and the stopped victims; return True if this was a check."""
+        if self.number % CHECKED_EVERY and self.number != self.iterations:
+            return False
+        running = ~self.resting.to(values.device)
+        rests = self.least - values < self.least_gain * values.abs()
+        better = running & (values < self.least)
+        self.best[better], self.least[better] = self.points[better], values[better]
+        self.spent[running.cpu()] = self.number
+        self.resting |= rests.cpu()
+        return True
+
+    def step(self, gradients: torch.Tensor) -> None:
+        """Move, unless that was the last check."""
+        self.number += 1
+        if not self.over:
+            self.points = self.optimizer.step(self.points, gradients)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the state that one step passes to the next."""
+        moments = {f"optimizer.{name}": each for name, each in self.optimizer.state().items()}
+        own = {name: getattr(self, name) for name in self.KEPT}
+        return {"number": torch.tensor(self.number), **own, **moments}
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore the state that `state` returned, if there is one."""
+        if not state:
+            return
+        self.number = int(state["number"])
+        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
+        for name in self.KEPT:
+            setattr(self, name, tensors[name].to(getattr(self, name).device))
+        moments = strip_prefix("optimizer", tensors)
+        self.optimizer.resume({name: each.to(self.points.device) for name, each in moments.items()})
+
+
+class CocktailParty(Spec):
+    """Fields of CPA's separator: Adam on an unmixing matrix with normalised rows (Eq. 10 and 11).
 
     The weights of the terms are tuned on a separate batch, as in the paper; weights tuned for one
     network and batch size suit others badly.
@@ -66,15 +273,8 @@ class CocktailParty(UnmixingAttack):
         source="CPA reference; fastica: Hyvarinen and Oja 2000",
     )
 
-    @property
-    @override
-    def tuned_fields(self) -> frozenset[str]:
-        tuned = (*self.weights, "temperature")
-        return super().tuned_fields | {key for key in tuned if getattr(self, key)}
-
-    @override
-    def traits(self) -> AttackSummary:
-        """Return the summary, in which the first term with a weight is the main one."""
+    def unmixing_summary(self) -> AttackSummary:
+        """Return the summary of the unmixing, in which the first weighted term is the main one."""
         weighted = tuple(TERMS[name] for name in self.weights if getattr(self, name))
         return AttackSummary(
             losses=weighted[:1],
@@ -83,27 +283,21 @@ class CocktailParty(UnmixingAttack):
             labels=LABELS["argmin"],
         )
 
-    @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        from gleak.attacks.unmixing.cpa_search import descend
-        from gleak.attacks.unmixing.mixtures import Unmixing, whiten
-
+        """Unmix gradients; see `gleak.attacks.unmixing_attack.UnmixingAttack.unmix`."""
         white = whiten(mixture.weight, count)
-        found = descend(
+        unmixing = descend(
             self.objective(white, shape),
-            self.first(white, shape),
+            self.first(white),
             Adam(lr=self.lr),
             self.iterations,
             self.tolerance,
             part,
         )
-        rows = found.matrices.double() @ white.transform
-        return Unmixing(rows, found.iterations, found.objective)
+        return replace(unmixing, rows=unmixing.rows.double() @ white.transform)
 
     def objective(self, white: White, shape: tuple[int, ...]) -> Objective:
         """Return the weighted sum of all terms whose weight is not zero."""
-        from gleak.attacks.unmixing.cpa_search import GAUSSIAN, Objective, dependence, negentropy
-
         reference = GAUSSIAN if self.contrast == "negentropy" else 0.0
         terms: dict[str, Callable[[], Term]] = {
             "ne": lambda: negentropy(white, reference),
@@ -113,11 +307,8 @@ class CocktailParty(UnmixingAttack):
         weighted = [(getattr(self, name), make) for name, make in terms.items()]
         return Objective([(weight, make()) for weight, make in weighted if weight])
 
-    def first(self, white: White, shape: tuple[int, ...]) -> torch.Tensor:
+    def first(self, white: White) -> torch.Tensor:
         """Return the initial unmixing matrices; Shape (V, n, n)."""
-
-        from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
-
         if self.initial == "fastica":
             return fixed_point(white.signals[:, :, None], LAPLACIAN)
         victims, count, _ = white.signals.shape
@@ -129,7 +320,7 @@ class CocktailParty(UnmixingAttack):
 
 
 @register("cpa")
-class CPA(InputUnmixing, CocktailParty):
+class CPA(CocktailParty, InputUnmixing):
     """Independent components of a dense layer's gradients with a total variation prior.
 
     Rate and weights were chosen on training images (docs/results/defaults.md). The authors' code
@@ -138,9 +329,11 @@ class CPA(InputUnmixing, CocktailParty):
 
     source = "CPA section III, Eq. 10 and 14"
     weights: ClassVar[tuple[str, ...]] = ("ne", "tv", "mi")
+    tuned: ClassVar[frozenset[str]] = frozenset({*weights, "temperature"})
 
     lr: float = parameter(0.02, "learning rate of Adam", source=CHOSEN, gt=0)
     mi: float = parameter(0.02, "weight of the rows' dependence", source=CHOSEN, ge=0)
+    scale: Scale = SCALE
     tv: float = parameter(
         2.0,
         "weight of the total variation (images): mean absolute difference between neighbours, "
@@ -150,7 +343,13 @@ class CPA(InputUnmixing, CocktailParty):
     )
 
     @override
-    def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
-        from gleak.attacks.unmixing.cpa_search import total_variation
+    def summary(self) -> AttackSummary:
+        return self.unmixing_summary()
 
+    @override
+    def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
         return {"tv": lambda: total_variation(white, shape)} if len(shape) == IMAGE else {}
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        return self.reconstruct_samples(observation, self.scale)

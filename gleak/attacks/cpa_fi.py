@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
-from gleak.attacks.attack_summary import LABELS, AttackSummary
-from gleak.attacks.cpa import CocktailParty
+from gleak.attacks.base import LABELS, AttackSummary, SearchCost
+from gleak.attacks.cpa import CocktailParty, Term, magnitude, mixed_signs
+from gleak.attacks.inversion_attack import EmbeddingUnmixing, InversionSearch, inversion
+from gleak.attacks.matching.choice import check_gradients
 from gleak.attacks.matching.distances import Cosine
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.image_inversion import GuidedInversion
 from gleak.attacks.matching.parts import Compared, Parts
-from gleak.attacks.unmixed_inversion import UnmixedInversion
+from gleak.attacks.matching.problem import Problem
+from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.mixtures import White
+from gleak.clients.base import ClientSpec
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.image_inversion import GuidedInversion
-    from gleak.attacks.observation import Observation
-    from gleak.attacks.unmixing.cpa_search import Term
-    from gleak.attacks.unmixing.mixtures import White
-    from gleak.clients.base import ClientSpec
+from gleak.models.parameters import check_trained
 
 
-class EmbeddingUnmixing(CocktailParty):
-    """Unmixing of sparse sources of one sign, such as embeddings after a ReLU (CPA Eq. 11)."""
+class SparseCocktailParty(CocktailParty):
+    """CPA's separator of sparse sources of one sign, such as embeddings after a ReLU (Eq. 11)."""
 
     weights: ClassVar[tuple[str, ...]] = ("ne", "l1", "sr", "mi")
 
@@ -39,13 +40,11 @@ class EmbeddingUnmixing(CocktailParty):
 
     @override
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
-        from gleak.attacks.unmixing.cpa_search import magnitude, mixed_signs
-
         return {"l1": lambda: magnitude(white), "sr": lambda: mixed_signs(white)}
 
 
 @register("cpa_fi")
-class CPAFI(UnmixedInversion, EmbeddingUnmixing):
+class CPAFI(InversionSearch, SparseCocktailParty, EmbeddingUnmixing):
     """Unmixing of embeddings from the first dense layer's gradient, then feature inversion.
 
     ``iterations``, ``lr`` and ``tolerance`` belong to the unmixing; CPA gives one number of
@@ -55,13 +54,12 @@ class CPAFI(UnmixedInversion, EmbeddingUnmixing):
     """
 
     source = "CPA section IV, Eq. 11 and 12"
-    budget_fields: ClassVar[frozenset[str]] = (
-        EmbeddingUnmixing.budget_fields | UnmixedInversion.budget_fields
-    )
+    budget_fields: ClassVar[frozenset[str]] = CocktailParty.budget_fields | {"inversion_iterations"}
+    tuned: ClassVar[frozenset[str]] = frozenset({"ne", "l1", "sr", "mi", "temperature", "tv"})
 
     @override
-    def traits(self) -> AttackSummary:
-        return EmbeddingUnmixing.traits(self).then(UnmixedInversion.traits(self))
+    def summary(self) -> AttackSummary:
+        return self.unmixing_summary().then(EmbeddingUnmixing.summary(self))
 
 
 @register("cpa_fi_gm")
@@ -95,30 +93,24 @@ class CPAFIGM(CPAFI):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check, too, that clients send what is unmixed, and that gradients can be matched."""
-        from gleak.attacks.matching.choice import check_gradients
-        from gleak.models.parameters import check_trained
-
         super().check_network(network, shape, classes, client)
         check_trained(network, super().reads(network, shape) or frozenset())
         check_gradients(network, client.loss, shape, classes)
 
-    @property
     @override
-    def passes(self) -> int:
-        """Passes of the inversion and of gradient matching."""
-        return super().passes + 12
+    def cost(self) -> SearchCost:
+        """Return the cost of the inversion and of gradient matching."""
+        inverting = super().cost()
+        return replace(inverting, passes=inverting.passes + SearchCost().passes)
 
     @override
-    def traits(self) -> AttackSummary:
-        found = super().traits()
-        terms = (*found.terms, "cosine of gradients")
-        return replace(found, terms=terms, labels=LABELS["joint"])
+    def summary(self) -> AttackSummary:
+        plain = super().summary()
+        terms = (*plain.terms, "cosine of gradients")
+        return replace(plain, terms=terms, labels=LABELS["joint"])
 
     @override
-    def problem(self, observation: Observation, embeddings: torch.Tensor) -> GuidedInversion:
-        from gleak.attacks.matching.gradient_matching import GradientMatching
-        from gleak.attacks.matching.image_inversion import GuidedInversion
-
+    def problem(self, observation: Observation, embeddings: torch.Tensor) -> Problem:
         parts = Parts(
             **vars(self.search_parts()) | {"priors": ()},
             labels="joint",
@@ -126,4 +118,5 @@ class CPAFIGM(CPAFI):
             compared=self.compared,
         )
         matching = GradientMatching.of(observation, parts)
-        return GuidedInversion.of(self.inversion(observation, embeddings), matching, self.gm)
+        features = inversion(observation, embeddings, self.search_parts())
+        return GuidedInversion.of(features, matching, self.gm)

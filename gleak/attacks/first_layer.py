@@ -1,18 +1,31 @@
-"""Recovery of a dense layer's inputs from the gradients of its weight and bias."""
+"""Recovery of a dense first layer's inputs from its gradients, and the attack by Aono et al."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
-from gleak.attacks.matching.label_inference import parameters_of_labels
+from typing_extensions import override
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary
+from gleak.attacks.matching.label_inference import (
+    check_rule,
+    classifier_gradient,
+    classifier_of,
+    infer_by_argmin,
+    parameters_of_labels,
+)
+from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
+from gleak.core.registry import register
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
 from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
 from gleak.models.sample_losses import penalties, sample_losses
-
-if TYPE_CHECKING:
-    from gleak.attacks.observation import Observation
 
 
 def dense_layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
@@ -106,6 +119,10 @@ def output_slopes(
     dense = observation.model.get_submodule(layer)
     compared: list[torch.Tensor] = []
 
+    def one_row(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """Return one row of the layer's inputs, as its outputs are not used."""
+        return tuple(values[:1] for values in given)
+
     def keep(
         _: torch.nn.Module, __: tuple[torch.Tensor, ...], output: torch.Tensor
     ) -> torch.Tensor:
@@ -116,7 +133,7 @@ def output_slopes(
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
         if outputs is not None:
-            stack.enter_context(dense.register_forward_pre_hook(_of_one_sample))
+            stack.enter_context(dense.register_forward_pre_hook(one_row))
         stack.enter_context(dense.register_forward_hook(keep))
         added = stack.enter_context(penalties(observation.model))
         logits = observation.model(inputs.to(like).clone())
@@ -140,6 +157,94 @@ def leaves_zeros(observation: Observation, samples: torch.Tensor) -> bool:
     return bool((slopes == 0).any())
 
 
-def _of_one_sample(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Return one row of a layer's inputs, as its outputs are not used."""
-    return tuple(values[:1] for values in given)
+class DenseFirstAttack(AttackSpec):
+    """Base class of attacks that recover samples from a dense layer whose inputs they are.
+
+    ``instead`` is the advice of the error for networks that begin with a convolution.
+    """
+
+    instead: ClassVar[str] = "use mlp or fc2"
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        check_begins_dense(self, model, self.instead)
+
+    @override
+    def check_network(
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """Check that the first and the last layer are dense."""
+        dense_layer_of_samples(network, shape)
+        check_rule(network, shape, classes, "argmin")
+        super().check_network(network, shape, classes, client)
+
+    @override
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        """Return the names of the layer's weight and bias, and of the parameter of labels."""
+        layer = dense_layer_of_samples(model, input_shape)
+        return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
+
+
+def check_begins_dense(attack: AttackSpec, model: ModelSpec, instead: str) -> None:
+    """Raise `IncompatibleError` if the first layer is a convolution.
+
+    Args:
+        attack: named in the error.
+        model: of the clients.
+        instead: advice of the error.
+    """
+    if model.first_layer == "convolution":
+        raise IncompatibleError(
+            f"attack {attack} needs a first layer that is dense, but model {model} begins with a "
+            f"convolution; {instead}"
+        )
+
+
+@register("aono")
+class Aono(DenseFirstAttack):
+    """Ratio of weight and bias gradients of the first dense layer, with labels by CPL's rule.
+
+    The result is exact for one sample. For a batch it is a mixture of the samples, clipped to
+    [0, 1] (see `gleak.attacks.first_layer.read_inputs`). CPL describes the attack in a sentence: it
+    "only works on the first layer of a multi-layer perceptron" and gives data "proportional to the
+    private training data". The factor is known here: it is the bias gradient. For local training
+    the mean gradient over steps is used, which mixes samples and steps; one sample is still exact
+    for any number of steps. Values that were not sent count as zero. Where the bias gradient is
+    zero, the sample is mid-grey and the victim has not converged.
+    """
+
+    source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
+
+    @override
+    def summary(self) -> AttackSummary:
+        return AttackSummary(labels=LABELS["argmin"])
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        observed, samples = mean_gradients(observation), observation.batch_size
+        layer, scaling = scaled_layer(observation.model, observation.input_shape)
+        bias = observed[f"{layer}.bias"]
+        weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
+        inputs = read_inputs(weight, bias, samples)
+        scores = classifier_gradient(classifier_of(observation), observed)
+        return exact_reconstruction(observation, inputs, infer_by_argmin(scores, samples))
+
+
+def exact_reconstruction(
+    observation: Observation, inputs: torch.Tensor, labels: torch.Tensor
+) -> Reconstruction:
+    """Return a reconstruction of which samples that were not recovered are mid-grey.
+
+    Args:
+        observation: of the victims.
+        inputs: not finite where not recovered; Shape (V, N, F).
+        labels: Shape (V, N).
+    """
+    recovered = inputs.isfinite()
+    samples = inputs.where(recovered, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)
+    return Reconstruction(
+        inputs=samples.float().cpu().numpy(),
+        labels=labels.cpu().numpy(),
+        converged=recovered.flatten(1).all(1).cpu().numpy(),
+    )

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import AttackSummary
-from gleak.attacks.base import MID_GREY
+from gleak.attacks.base import MID_GREY, AttackSummary, SearchCost
 from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
+from gleak.models.layer_search import find_classifier
+from gleak.models.parameters import independent_copy
 
 
 @register("fishing")
@@ -43,37 +43,36 @@ class Fishing(SignedAdamAttack):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
-        if self.repeats_local_steps:
+        if self.client_model == "unrolled":
             raise IncompatibleError(
                 f"attack {self} reconstructs one sample of a batch, which does not determine the "
                 "local steps on the whole batch; use client_model=one_step"
             )
 
     @override
-    def samples_searched(self, client: ClientSpec) -> int:
-        """Return one sample, that of the class."""
-        return 1
+    def cost(self) -> SearchCost:
+        return replace(super().cost(), samples=1)
 
     def parts(self) -> Parts:
         """Return the components; with one output there is only one label to infer."""
         return Parts(labels="argmin", **self.common())
 
     @override
-    def traits(self) -> AttackSummary:
-        return replace(super().traits(), labels="by crafted class")
+    def summary(self) -> AttackSummary:
+        return replace(super().summary(), labels="by crafted class")
 
     @override
     def search(self, observation: Observation) -> Reconstruction:
         target = int(observation.secret["target"][0])
         counts = samples_of_class(observation, target).cpu().numpy()[:, None]
-        found = super().search(of_class_alone(observation, target))
-        inputs = found.inputs.copy()
+        result = super().search(of_class_alone(observation, target))
+        inputs = result.inputs.copy()
         inputs[counts == 0] = MID_GREY
         return replace(
-            found,
+            result,
             inputs=inputs,
-            labels=np.full_like(found.labels, target),
-            converged=found.converged & (counts[:, 0] > 0),
+            labels=np.full_like(result.labels, target),
+            converged=result.converged & (counts[:, 0] > 0),
             averaged_count=counts,
             paired=True,
         )
@@ -86,8 +85,6 @@ def samples_of_class(observation: Observation, target: int) -> torch.Tensor:
     minus the class's share of the batch. A defence may have scaled it, so any negative value counts
     as at least one sample.
     """
-
-    from gleak.attacks.matching.problem import mean_gradients
 
     _, bias = _last_layer(observation)
     share = -mean_gradients(observation)[bias][:, target]
@@ -104,6 +101,11 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
     are dropped.
     """
     names = _last_layer(observation)
+    network = independent_copy(observation.model)
+    rows = (network.get_parameter(name)[target, None].clone() for name in names)
+    last: Any = network.get_submodule(names[0].rpartition(".")[0])
+    last.weight, last.bias = (torch.nn.Parameter(row, requires_grad=False) for row in rows)
+    last.out_features = 1
 
     def target_rows(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {
@@ -116,7 +118,7 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
         update=target_rows(observation.update),
         sent=target_rows(observation.sent),
         cells={},
-        model=_with_one_output(observation.model, names, target),
+        model=network,
         classes=1,
         batch_size=1,
         mini_batch=1,
@@ -126,22 +128,5 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
 
 def _last_layer(observation: Observation) -> tuple[str, str]:
     """Return the names of the last layer's weight and bias."""
-    from gleak.models.layer_search import find_classifier
-
     network, shape = observation.model, observation.input_shape
     return find_classifier(network, shape, observation.classes).dense_parameters()
-
-
-def _with_one_output(
-    model: torch.nn.Module, names: tuple[str, str], target: int
-) -> torch.nn.Module:
-    """Return a copy of a network whose last layer has only the target's row."""
-
-    from gleak.models.parameters import independent_copy
-
-    network = independent_copy(model)
-    rows = (network.get_parameter(name)[target, None].clone() for name in names)
-    last: Any = network.get_submodule(names[0].rpartition(".")[0])
-    last.weight, last.bias = (torch.nn.Parameter(row, requires_grad=False) for row in rows)
-    last.out_features = 1
-    return network

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
 from gleak.attacks.matching.parts import LabelRule, Parts
-from gleak.attacks.matching.priors import BatchNormPrior, StatisticsSource
+from gleak.attacks.matching.priors import BatchNormPrior, StatisticsSource, check_statistics
 from gleak.attacks.matching_attack import SignedAdamAttack
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
 
 GRANT = "batch_norm_statistics"
 
@@ -80,8 +78,6 @@ class GradInversion(SignedAdamAttack):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that layers have the statistics, and that gradients can be matched."""
-        from gleak.attacks.matching.priors import check_statistics
-
         super().check_network(network, shape, classes, client)
         check_statistics(network, shape, self.statistics)
 

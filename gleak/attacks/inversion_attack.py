@@ -1,48 +1,50 @@
-"""Feature inversion: base class of its attacks, and the inversion of true embeddings."""
+"""Feature inversion: of true embeddings, and of those that are unmixed from a gradient."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import LABELS, AttackSummary, terms_of
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost, terms_of
+from gleak.attacks.first_layer import label_parameters
+from gleak.attacks.matching.engine import solve
+from gleak.attacks.matching.image_inversion import EMBEDDINGS, FeatureInversion
+from gleak.attacks.matching.label_inference import check_rule, inferred_labels
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import SearchParts
 from gleak.attacks.matching.priors import TotalVariation
+from gleak.attacks.matching.problem import Problem, mean_gradients
 from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.mixtures import Sources, embeddings_by_sign
+from gleak.attacks.unmixing_attack import UnmixingAttack
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
-from gleak.core.spec import parameter
+from gleak.core.spec import Spec, parameter
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
+from gleak.models.batching import interacting_layer
+from gleak.models.examination import check_searchable
+from gleak.models.layer_search import features_before, first_dense_layer
+from gleak.models.tracing import describe_layer
 
-if TYPE_CHECKING:
-    from gleak.attacks.matching.image_inversion import FeatureInversion
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+TWO_SIGNS = ("tanh", "leaky_relu")
 
 
-class FeatureInvertingAttack(AttackSpec):
-    """Base class of attacks whose last step is feature inversion (CPA Eq. 12).
-
-    The labels are inferred from the classifier's gradient by CPL's rule, in ascending order; it is
-    unknown which image has which label.
+class InversionSearch(Spec):
+    """Fields of the search for images with given embeddings, an attack's last step (CPA Eq. 12).
 
     The best weight of the total variation depends on how much embeddings differ in direction: 0.03
     to 0.1 suits a trained ``vgg_small``, 0.003 an untrained one, for which the embeddings of any
     two images have a cosine of 0.996. Clipping images to [0, 1] at every step instead of at the end
     gains 3 dB. (Both on training images of CIFAR-10, 300 iterations.)
     """
-
-    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
-    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
-    takes_batch_statistics: ClassVar[bool] = False
-    budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
 
     inversion_iterations: int = parameter(
         25000, "budget of one victim's images", source="CPA section V-A", ge=1
@@ -58,57 +60,6 @@ class FeatureInvertingAttack(AttackSpec):
     )
     box: bool = parameter(True, "clip values to [0, 1] at each step", source="ours")
 
-    @override
-    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        super().check(dataset, model, client)
-        try:
-            self.start.check(dataset)
-        except IncompatibleError as error:
-            raise IncompatibleError(f"attack {self}: {error}") from None
-        if model.first_layer == "dense":
-            raise IncompatibleError(
-                f"attack {self} inverts the features before the first dense layer, but model "
-                f"{model} begins with that layer; use cpa"
-            )
-
-    @override
-    def check_network(
-        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
-    ) -> None:
-        """Check that the network has features and a dense layer of logits."""
-        from gleak.attacks.matching.label_inference import check_rule
-
-        super().check_network(network, shape, classes, client)
-        embedding_layer(network, shape)
-        check_rule(network, shape, classes, "argmin")
-
-    @property
-    @override
-    def grants(self) -> frozenset[str]:
-        return self.start.grants
-
-    @property
-    @override
-    def evaluations(self) -> int:
-        """Number of first-order gradients; no second derivatives are needed."""
-        return self.inversion_iterations
-
-    @property
-    @override
-    def passes(self) -> int:
-        """A gradient, as only first derivatives are needed."""
-        return 3
-
-    @override
-    def traits(self) -> AttackSummary:
-        parts = self.search_parts()
-        return AttackSummary(
-            losses=("cosine of embeddings",),
-            terms=terms_of(parts),
-            optimizers=(str(parts.optimizer),),
-            labels=LABELS["argmin"],
-        )
-
     def search_parts(self) -> SearchParts:
         """Return the components of the search for images."""
         return SearchParts(
@@ -119,33 +70,63 @@ class FeatureInvertingAttack(AttackSpec):
             box=self.box,
         )
 
-    def inversion(self, observation: Observation, embeddings: torch.Tensor) -> FeatureInversion:
-        """Return the optimisation problem of finding images with given embeddings.
 
-        Args:
-            observation: of the victims.
-            embeddings: Shape (V, N, E).
-
-        Raises:
-            IncompatibleError: the network's first dense layer takes no features of the images.
-        """
-
-        from gleak.attacks.matching.image_inversion import EMBEDDINGS, FeatureInversion
-        from gleak.attacks.matching.label_inference import inferred_labels
-        from gleak.attacks.matching.problem import mean_gradients
-        from gleak.models.layer_search import features_before
-
-        layer = embedding_layer(observation.model, observation.input_shape)
-        classes, samples = observation.classes, observation.batch_size
-        labels = inferred_labels("argmin", observation, mean_gradients(observation))
-        return FeatureInversion(
-            parts=self.search_parts(),
-            observed={EMBEDDINGS: embeddings},
-            targets=torch.nn.functional.one_hot(labels, classes).to(embeddings),
-            shape=(samples, *observation.input_shape),
-            classes=classes,
-            features=features_before(observation.model, layer),
+def check_inversion(
+    attack: AttackSpec, parts: SearchParts, dataset: DatasetSpec, model: ModelSpec
+) -> None:
+    """Raise `IncompatibleError` if the start does not suit the data, or a model has no features."""
+    try:
+        parts.start.check(dataset)
+    except IncompatibleError as error:
+        raise IncompatibleError(f"attack {attack}: {error}") from None
+    if model.first_layer == "dense":
+        raise IncompatibleError(
+            f"attack {attack} inverts the features before the first dense layer, but model "
+            f"{model} begins with that layer; use cpa"
         )
+
+
+def inversion_cost(parts: SearchParts) -> SearchCost:
+    """Return the cost of first derivatives, as no second ones are needed."""
+    return SearchCost(evaluations=parts.iterations, passes=3)
+
+
+def inversion_summary(parts: SearchParts) -> AttackSummary:
+    """Return the summary of the search; labels are inferred from the classifier's gradient."""
+    return AttackSummary(
+        losses=("cosine of embeddings",),
+        terms=terms_of(parts),
+        optimizers=(str(parts.optimizer),),
+        labels=LABELS["argmin"],
+    )
+
+
+def inversion(
+    observation: Observation, embeddings: torch.Tensor, parts: SearchParts
+) -> FeatureInversion:
+    """Return the optimisation problem of finding images with given embeddings.
+
+    The labels are inferred from the classifier's gradient by CPL's rule, in ascending order; it is
+    unknown which image has which label.
+
+    Args:
+        observation: of the victims.
+        embeddings: Shape (V, N, E).
+        parts: of the search.
+
+    Raises:
+        IncompatibleError: the network's first dense layer takes no features of the images.
+    """
+    layer = embedding_layer(observation.model, observation.input_shape)
+    labels = inferred_labels("argmin", observation, mean_gradients(observation))
+    return FeatureInversion(
+        parts=parts,
+        observed={EMBEDDINGS: embeddings},
+        targets=torch.nn.functional.one_hot(labels, observation.classes).to(embeddings),
+        shape=(observation.batch_size, *observation.input_shape),
+        classes=observation.classes,
+        features=features_before(observation.model, layer),
+    )
 
 
 def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
@@ -159,11 +140,6 @@ def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
         IncompatibleError: there is none, its inputs are the samples themselves, or samples interact
             before it.
     """
-    from gleak.models.batching import interacting_layer
-    from gleak.models.examination import check_searchable
-    from gleak.models.layer_search import first_dense_layer
-    from gleak.models.tracing import describe_layer
-
     layer = first_dense_layer(network, shape)
     if layer is None:
         raise IncompatibleError(
@@ -187,30 +163,144 @@ def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
 
 
 @register("fi")
-class FI(FeatureInvertingAttack):
+class FI(InversionSearch, AttackSpec):
     """Feature inversion of the true embeddings, which are granted.
 
     No server knows them. This is the upper bound of `cpa_fi`, whose embeddings are estimates.
     """
 
     source = "CPA section IV-B, Eq. 12"
-
-    @override
-    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
-        from gleak.attacks.first_layer import label_parameters
-
-        return label_parameters(model, input_shape)
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
+    takes_batch_statistics: ClassVar[bool] = False
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
 
     @property
     @override
     def grants(self) -> frozenset[str]:
         """Grants of the start, and the embeddings."""
-        return super().grants | {"embeddings"}
+        return self.start.grants | {"embeddings"}
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        check_inversion(self, self.search_parts(), dataset, model)
+
+    @override
+    def check_network(
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """Check that the network has features and a dense layer of logits."""
+        super().check_network(network, shape, classes, client)
+        embedding_layer(network, shape)
+        check_rule(network, shape, classes, "argmin")
+
+    @override
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
+        return label_parameters(model, input_shape)
+
+    @override
+    def cost(self) -> SearchCost:
+        return inversion_cost(self.search_parts())
+
+    @override
+    def summary(self) -> AttackSummary:
+        return inversion_summary(self.search_parts())
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        from gleak.attacks.matching.engine import solve
-
         embeddings = observation.granted["embeddings"]
-        found = solve(self.inversion(observation, embeddings), observation)
-        return replace(found, embeddings=embeddings.float().cpu().numpy())
+        result = solve(inversion(observation, embeddings, self.search_parts()), observation)
+        return replace(result, embeddings=embeddings.float().cpu().numpy())
+
+
+class EmbeddingUnmixing(UnmixingAttack):
+    """Base class of attacks on convolutional networks: unmixing, then feature inversion.
+
+    Embeddings follow a ReLU, which makes them nonnegative, so that their sign is known. Fields and
+    components of the inversion come from `InversionSearch`.
+    """
+
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
+    takes_batch_statistics: ClassVar[bool] = False
+
+    @abstractmethod
+    def search_parts(self) -> SearchParts:
+        """Return the components of the search for images."""
+
+    @property
+    @override
+    def grants(self) -> frozenset[str]:
+        """Grants of the start."""
+        return self.search_parts().start.grants
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        check_inversion(self, self.search_parts(), dataset, model)
+        if (activation := getattr(model, "activation", "relu")) in TWO_SIGNS:
+            raise IncompatibleError(
+                f"attack {self} needs embeddings that are not negative, but model {model} has "
+                f"activation={activation}; use activation=relu"
+            )
+
+    @override
+    def check_network(
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """Check, too, that the network has features and a dense layer of logits."""
+        super().check_network(network, shape, classes, client)
+        embedding_layer(network, shape)
+        check_rule(network, shape, classes, "argmin")
+
+    @override
+    def cost(self) -> SearchCost:
+        return inversion_cost(self.search_parts())
+
+    @override
+    def summary(self) -> AttackSummary:
+        """Return the summary of the inversion alone."""
+        return inversion_summary(self.search_parts())
+
+    def problem(self, observation: Observation, embeddings: torch.Tensor) -> Problem:
+        """Return the optimisation problem of the images, given embeddings of shape (V, N, E)."""
+        return inversion(observation, embeddings, self.search_parts())
+
+    @override
+    def rehearse(self, observation: Observation) -> None:
+        """Unmix, then invert embeddings without values."""
+        super().rehearse(observation)
+        weight = self.mixture(observation).weight
+        embeddings = weight.new_empty(len(weight), observation.batch_size, weight.shape[2])
+        solve(self.problem(observation, embeddings), observation)
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        return self.invert(observation, self.unmix_embeddings(observation).values)
+
+    def unmix_embeddings(self, observation: Observation) -> Sources:
+        """Recover the embeddings of every victim with their sign; zero where not separated.
+
+        Raises:
+            IncompatibleError: see `UnmixingAttack.separate`.
+        """
+        sources = self.separate(observation)
+        values = embeddings_by_sign(sources.values, sources.factors).nan_to_num(nan=0.0)
+        return replace(sources, values=values)
+
+    def invert(self, observation: Observation, embeddings: torch.Tensor) -> Reconstruction:
+        """Invert embeddings to images; a victim without one of them has not converged.
+
+        Args:
+            observation: of the victims.
+            embeddings: zero where not separated; Shape (V, N, E).
+        """
+        assumed = replace(observation, batch_size=embeddings.shape[1])
+        result = solve(self.problem(assumed, embeddings), assumed)
+        separated = embeddings.any(2).sum(1) >= observation.batch_size
+        return replace(
+            result,
+            embeddings=embeddings.float().cpu().numpy(),
+            converged=result.converged & separated.cpu().numpy(),
+        )

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import AttackSummary, traits_of
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import AttackSpec, AttackSummary, SearchCost, summary_of
+from gleak.attacks.matching.choice import check_gradients
 from gleak.attacks.matching.codes import CodeSpec, Pixels
 from gleak.attacks.matching.distances import Cosine, DistanceSpec
+from gleak.attacks.matching.engine import joined_searches, match
+from gleak.attacks.matching.gradient_matching import skipped_parameters
+from gleak.attacks.matching.label_inference import RULES, check_rule
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import ClientModel, Compared, Draws, Parts, Result
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import nested
 from gleak.core.spec import FILE_NAME, parameter
+from gleak.data.base import DatasetSpec
 from gleak.knowledge.postprocessor import Postprocessor
+from gleak.models.base import ModelSpec
+from gleak.models.batching import memory_slices
+from gleak.models.parameters import trained_parameters
+from gleak.models.variational import sampling
 from gleak.runtime.seeding import derived_seed
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
 
 TV = (
     "weight of the total variation (images): mean absolute difference between neighbours, along "
@@ -88,8 +92,8 @@ class MatchingAttack(AttackSpec):
         return {name: getattr(self, name) for name in names}
 
     @override
-    def traits(self) -> AttackSummary:
-        return traits_of(self.parts())
+    def summary(self) -> AttackSummary:
+        return summary_of(self.parts())
 
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
@@ -99,13 +103,19 @@ class MatchingAttack(AttackSpec):
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
         steps = client.protocol.get("local_steps", 1)
-        if self.draws == "searched" and self.repeats_local_steps and steps > 1:
+        if self.draws == "searched" and self.client_model == "unrolled" and steps > 1:
             raise IncompatibleError(
                 f"attack {self}: clients of {client} draw in each of {steps} steps, "
                 "and one step's random numbers are searched; use client_model=one_step"
             )
         samples = client.protocol["batch_size"]
-        self._check_result()
+        if self.result == "mean" and self.seeds == 1:
+            raise IncompatibleError(f"attack {self} has one search and no mean; add seeds=4, say")
+        if self.result == "mean" and self.parts().labels == "joint":
+            raise IncompatibleError(
+                f"attack {self}: searches that optimise labels may order samples differently, so "
+                "they have no mean; use result=lowest, or other labels"
+            )
         if dataset.classes is not None:
             self._check_labels(samples, dataset.classes, f"classes of {dataset}")
         if self.parts().labels == "known" and samples < client.batch_size:
@@ -119,15 +129,14 @@ class MatchingAttack(AttackSpec):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that second derivatives exist and that labels can be inferred."""
-        from gleak.attacks.matching.choice import check_gradients
-        from gleak.attacks.matching.gradient_matching import skipped_parameters
-        from gleak.attacks.matching.label_inference import RULES, check_rule
-        from gleak.models.parameters import trained_parameters
-
         super().check_network(network, shape, classes, client)
         check_gradients(network, client.loss, shape, classes)
         skipped_parameters(network, shape, trained_parameters(network), self.skip)
-        self._check_draws(network)
+        if self.draws == "searched" and not sampling(network):
+            raise IncompatibleError(
+                f"attack {self} searches what variational layers draw, and this model has none; "
+                "leave out draws"
+            )
         self.parts().code.check_network(network)
         rule = self.parts().labels
         if rule in RULES:
@@ -142,26 +151,6 @@ class MatchingAttack(AttackSpec):
                 "repeat some; use labels=auto"
             )
 
-    def _check_result(self) -> None:
-        """Raise `IncompatibleError` if searches have no mean."""
-        if self.result == "mean" and self.seeds == 1:
-            raise IncompatibleError(f"attack {self} has one search and no mean; add seeds=4, say")
-        if self.result == "mean" and self.parts().labels == "joint":
-            raise IncompatibleError(
-                f"attack {self}: searches that optimise labels may order samples differently, so "
-                "they have no mean; use result=lowest, or other labels"
-            )
-
-    def _check_draws(self, network: torch.nn.Module) -> None:
-        """Raise `IncompatibleError` if there are no draws to search."""
-        from gleak.models.variational import sampling
-
-        if self.draws == "searched" and not sampling(network):
-            raise IncompatibleError(
-                f"attack {self} searches what variational layers draw, and this model has none; "
-                "leave out draws"
-            )
-
     @property
     @override
     def grants(self) -> frozenset[str]:
@@ -169,56 +158,44 @@ class MatchingAttack(AttackSpec):
         known = {"labels"} if self.parts().labels == "known" else set()
         return self.parts().start.grants | known
 
-    @property
     @override
-    def evaluations(self) -> int:
-        return self.seeds * self.iterations * self.parts().optimizer.cost_per_iteration
-
-    @property
-    @override
-    def repeats_local_steps(self) -> bool:
-        return self.parts().client_model == "unrolled"
+    def cost(self) -> SearchCost:
+        parts = self.parts()
+        return SearchCost(
+            evaluations=self.seeds * self.iterations * parts.optimizer.cost_per_iteration,
+            repeats_local_steps=parts.client_model == "unrolled",
+        )
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        found = self._searched(observation)
-        if self.postprocessor is None:
-            return found
-        return postprocessed(found, observation.knowledge["postprocessor"])
-
-    def _searched(self, observation: Observation) -> Reconstruction:
-        """Return the result of all searches; the first is that of seeds=1."""
-        from gleak.attacks.matching.engine import joined_searches
-
-        found = [self.search(observation)]
+        """Return the result of all searches, postprocessed; the first search is that of seeds=1."""
+        searches = [self.search(observation)]
         for number in range(1, self.seeds):
             seed = derived_seed(observation.seed, f"search {number}")
-            found.append(self.search(replace(observation, seed=seed)))
-        return joined_searches(found, self.result) if len(found) > 1 else found[0]
+            searches.append(self.search(replace(observation, seed=seed)))
+        result = joined_searches(searches, self.result) if len(searches) > 1 else searches[0]
+        if self.postprocessor is None:
+            return result
+        return postprocessed(result, observation.knowledge["postprocessor"])
 
     def search(self, observation: Observation) -> Reconstruction:
         """Return the result of gradient matching, before postprocessing."""
-        from gleak.attacks.matching.engine import match
-
         return match(observation, self.parts())
 
 
-def postprocessed(found: Reconstruction, network: torch.nn.Module) -> Reconstruction:
-    """Return a reconstruction with its images enhanced by a network.
+def postprocessed(result: Reconstruction, network: torch.nn.Module) -> Reconstruction:
+    """Return a reconstruction of images enhanced by a network.
 
     Args:
-        found: reconstruction of images.
+        result: reconstruction of images.
         network: maps images of shape (M, C, H, W) in [0, 1] to images of the same shape.
     """
-
-    from gleak.models.batching import memory_slices
-
-    images = torch.from_numpy(found.inputs).flatten(0, 1).to(next(network.parameters()))
+    images = torch.from_numpy(result.inputs).flatten(0, 1).to(next(network.parameters()))
     with torch.no_grad():
         chunks = memory_slices(len(images), images.shape[1:])
         enhanced = torch.cat([network(images[chunk]) for chunk in chunks])
-    inputs = enhanced.clamp(0, 1).float().cpu().numpy().reshape(found.inputs.shape)
-    return replace(found, inputs=inputs)
+    inputs = enhanced.clamp(0, 1).float().cpu().numpy().reshape(result.inputs.shape)
+    return replace(result, inputs=inputs)
 
 
 class QuasiNewtonAttack(MatchingAttack):

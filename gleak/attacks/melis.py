@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import AttackSummary
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import AttackSpec, AttackSummary
+from gleak.attacks.matching.pieces import rows
+from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
+from gleak.models.differentiation import sample_gradients
+from gleak.models.parameters import dtype_of
 from gleak.runtime.seeding import stream
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
 
 BATCHES = 128
 AT_ONCE = 8
@@ -58,7 +59,7 @@ class Melis(AttackSpec):
         return frozenset({"auxiliary_inputs", "auxiliary_labels"})
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         return AttackSummary(
             losses=("cosine",),
             optimizers=("selection of auxiliary samples",),
@@ -79,15 +80,15 @@ class Melis(AttackSpec):
         auxiliary, samples = labels.cpu().numpy(), observation.batch_size
         products = inner_products(observation, inputs, labels)
         classes, odds = class_log_odds(products, auxiliary, samples, observation.seed)
-        found = classes[_best(odds, samples)]
+        inferred = classes[_best(odds, samples)]
         victims = np.arange(len(auxiliary), len(products))
         similar = cosines(products, victims[:, None])[:, : len(auxiliary)]
-        inferred = (auxiliary[:, None] == found[:, None]).any(axis=2)
-        members = _best(similar + 2 * inferred, samples)
+        likely = (auxiliary[:, None] == inferred[:, None]).any(axis=2)
+        members = _best(similar + 2 * likely, samples)
         reached = cosines(products, members)[np.arange(len(members)), victims]
         return Reconstruction(
             inputs=inputs.float().cpu().numpy()[members],
-            labels=found,
+            labels=inferred,
             converged=products.diagonal()[victims] > 0,
             objective=1 - reached,
         )
@@ -113,29 +114,15 @@ def inner_products(
         Shape (M + V, M + V), the samples first.
     """
 
-    from gleak.attacks.matching.pieces import rows
-    from gleak.attacks.matching.problem import mean_gradients
-
-    observed = mean_gradients(observation)
+    model, observed = observation.model, mean_gradients(observation)
+    parameters = {name: model.get_parameter(name).detach() for name in observation.update}
+    samples = inputs.to(dtype_of(model))
+    _, of_samples = sample_gradients(model, parameters, samples, labels, observation.loss, AT_ONCE)
     products = []
-    for name, gradients in _sample_gradients(observation, inputs, labels).items():
+    for name, gradients in of_samples.items():
         joined = rows(torch.cat([gradients, observed[name]]))
         products.append((joined @ joined.mT).double())
     return torch.stack(products).sum(0).cpu().numpy()
-
-
-def _sample_gradients(
-    observation: Observation, inputs: torch.Tensor, labels: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """Compute the gradient of each sample's loss, for each parameter; Shape (M, *shape)."""
-    from gleak.models.differentiation import sample_gradients
-    from gleak.models.parameters import dtype_of
-
-    model = observation.model
-    parameters = {name: model.get_parameter(name).detach() for name in observation.update}
-    samples = inputs.to(dtype_of(model))
-    _, found = sample_gradients(model, parameters, samples, labels, observation.loss, AT_ONCE)
-    return found
 
 
 def cosines(products: np.ndarray, members: np.ndarray) -> np.ndarray:
@@ -171,9 +158,7 @@ def class_log_odds(
     Returns:
         The K classes and the log-odds of each; Shape (K) and (V, K).
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn import linear_model, pipeline, preprocessing
 
     classes, count = np.unique(labels), len(labels)
     victims = cosines(products, np.arange(count, len(products))[:, None])[:, :count]
@@ -183,7 +168,8 @@ def class_log_odds(
     for label in classes:
         random = stream(seed, "auxiliary batches", int(label))
         batches, contains = _draw_batches(labels == label, samples, random)
-        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
+        regression = linear_model.LogisticRegression(max_iter=ITERATIONS)
+        classifier = pipeline.make_pipeline(preprocessing.StandardScaler(), regression)
         classifier.fit(cosines(products, batches)[:, :count], contains)
         odds.append(classifier.decision_function(victims))
     return classes, np.stack(odds, axis=1)

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self, cast
+from typing import Annotated, ClassVar, Self, cast
 
 from pydantic import model_validator
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import LABELS, AttackSummary
+from gleak.attacks.base import LABELS, AttackSummary, SearchCost
 from gleak.attacks.matching.codes import Bicubic, CodeSpec, Learned
 from gleak.attacks.matching.distances import L2, DistanceSpec
+from gleak.attacks.matching.engine import solve
+from gleak.attacks.matching.image_inversion import GeneratorInversion, Terms, euclidean, perceptual
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import ClientModel, Finish, LabelRule, Parts, SearchParts
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.starts import Normal, StartSpec, Uniform
 from gleak.attacks.matching_attack import MatchingAttack
 from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
+from gleak.data.base import DatasetSpec
 from gleak.knowledge.autoencoder import Codec, Generator
-from gleak.knowledge.base import GenerativeSpec
+from gleak.knowledge.base import GenerativeSpec, ImageGenerator
 from gleak.knowledge.tagger import Tagger
+from gleak.models.base import ModelSpec
 from gleak.runtime.perceptual import CHANNELS
 from gleak.runtime.seeding import derived_seed
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.image_inversion import Terms
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.knowledge.base import ImageGenerator
-    from gleak.models.base import ModelSpec
 
 
 @register("rog")
@@ -143,10 +141,10 @@ class ROGS(ROG):
                 f"have {dataset.shape[0]}; use lpips=0"
             )
 
-    @property
     @override
-    def evaluations(self) -> int:
-        return super().evaluations + self.generator_iterations
+    def cost(self) -> SearchCost:
+        matching = super().cost()
+        return replace(matching, evaluations=matching.evaluations + self.generator_iterations)
 
     def search_parts(self) -> SearchParts:
         """Return the components of the search for codes."""
@@ -157,7 +155,7 @@ class ROGS(ROG):
         )
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         terms = {"norm": self.l2, "LPIPS": self.lpips}
         loss = " and ".join(term for term, weight in terms.items() if weight)
         codes = AttackSummary(
@@ -166,7 +164,7 @@ class ROGS(ROG):
             optimizers=(str(self.search_parts().optimizer),),
             labels=LABELS[self.labels],
         )
-        return super().traits().then(codes)
+        return super().summary().then(codes)
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
@@ -176,34 +174,17 @@ class ROGS(ROG):
             IncompatibleError: the generator's classes are not those of the victims.
             ArtifactError: the weights of LPIPS are missing, and ``lpips`` is not zero.
         """
-        from gleak.attacks.matching.engine import solve
-        from gleak.attacks.matching.image_inversion import GeneratorInversion
-
-        generator, terms = self._generator(observation), self._terms(observation)
+        generator = cast("ImageGenerator", observation.knowledge[self.generator.name])
+        if generator.classes != observation.classes:
+            raise IncompatibleError(
+                f"attack {self}: its generator has {generator.classes} classes, but the victims' "
+                f"data have {observation.classes}; choose a generator of the same classes"
+            )
+        terms: Terms = [(self.l2, euclidean)] if self.l2 else []
+        if self.lpips:
+            terms = [*terms, (self.lpips, perceptual(next(iter(observation.update.values()))))]
         coarse = super().reconstruct(observation)
         problem = GeneratorInversion.of(coarse, observation, self.search_parts(), generator, terms)
         reseeded = replace(observation, seed=derived_seed(observation.seed, "generator codes"))
-        found = solve(problem, reseeded)
-        return replace(found, converged=found.converged & coarse.converged)
-
-    def _generator(self, observation: Observation) -> ImageGenerator:
-        """Return the generator.
-
-        Raises:
-            IncompatibleError: its classes are not those of the victims.
-        """
-        found = cast("ImageGenerator", observation.knowledge[self.generator.name])
-        if found.classes != observation.classes:
-            raise IncompatibleError(
-                f"attack {self}: its generator has {found.classes} classes, but the victims' data "
-                f"have {observation.classes}; choose a generator of the same classes"
-            )
-        return found
-
-    def _terms(self, observation: Observation) -> Terms:
-        """Return the terms of Eq. 20 whose weight is not zero."""
-        from gleak.attacks.matching.image_inversion import euclidean, perceptual
-
-        like = next(iter(observation.update.values()))
-        norm = [(self.l2, euclidean)] if self.l2 else []
-        return [*norm, (self.lpips, perceptual(like))] if self.lpips else norm
+        result = solve(problem, reseeded)
+        return replace(result, converged=result.converged & coarse.converged)

@@ -1,74 +1,94 @@
-"""Exact embeddings of a batch by their zeros, then feature inversion."""
+"""Exact embeddings of a batch by their zeros, then feature inversion.
+
+Of N samples with embeddings x_i the gradients of a dense layer's weight and bias are G = A X and
+b = A 1, where A has the loss's derivatives at the layer's outputs. The rows of [X 1] are in the row
+space of [G b], of dimension N: if V is an orthonormal basis of it, every [x_i 1] is V q_i times a
+factor. A ReLU leaves embeddings without negative values and with many exact zeros; mixtures of
+several embeddings have fewer zeros or negative values. The vectors q_i are therefore found by
+iteratively reweighted least squares, as sparse directions of a subspace (Spielman, Wang and Wright
+2012 treat sources of two signs), and a direction without negative values is accepted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import AttackSummary
-from gleak.attacks.unmixed_inversion import UnmixedInversion
+from gleak.attacks.base import AttackSummary
+from gleak.attacks.first_layer import output_slopes
+from gleak.attacks.inversion_attack import EmbeddingUnmixing, InversionSearch, embedding_layer
+from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.independent_components import (
+    LAPLACIAN,
+    fixed_point,
+    maximise_likelihood,
+)
+from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
+from gleak.attacks.unmixing.relu_sparsity import ROUNDING, SILENT, independent, solve
 from gleak.core.lazy import torch
 from gleak.core.registry import register
+from gleak.runtime.checkpointing import Part
 
-if TYPE_CHECKING:
-    from gleak.attacks.observation import Observation
-    from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
-    from gleak.runtime.checkpointing import Part
-
-
-PARTS = ("weight", "bias")
 EXACT = 1e-4
 """Largest share of the gradient that exact embeddings leave unexplained."""
+NONNEGATIVE = 1e-3
+"""Largest length of the negative values of an accepted source, relative to the source's."""
+NEGATIVE = 1000.0
+"""Weight of a negative value in the least squares, relative to a positive one of equal size."""
+WIDTHS = (0.3, 1e-5)
+"""Values below which a source's count as zeros, relative to its largest; first and last step."""
+STEPS = 40
+STARTS = 128
+"""Directions that are searched at once."""
+ROUNDS = 8
+"""Largest number of searches for the sources of one victim."""
 
 
 @register("sparse_fi")
-class SparseFI(UnmixedInversion):
+class SparseFI(InversionSearch, EmbeddingUnmixing):
     """Unmixing of embeddings by their exact zeros, then feature inversion.
 
     Embeddings behind a ReLU have no negative values and many exact zeros, which mixtures of several
-    have not. Where enough are zero, the embeddings are found exactly, without weights to tune (see
-    `gleak.attacks.unmixing.nonnegative_sources`), and those that are not are approximate; the
-    label of each image is the one whose loss has the derivatives at the layer that the gradient
-    contains. A victim has converged if all are exact: if a client with these embeddings and labels
-    sends the observed gradient of that layer, up to a factor. For several local steps, whose
-    embeddings differ, in noise, and where values were not sent it does not.
+    have not. Where enough are zero, the embeddings are found exactly, without weights to tune, and
+    those that are not are approximate; the label of each image is the one whose loss has the
+    derivatives at the layer that the gradient contains. A victim has converged if all are exact: if
+    a client with these embeddings and labels sends the observed gradient of that layer, up to a
+    factor. For several local steps, whose embeddings differ, in noise, and where values were not
+    sent it does not.
     """
 
     source = "ours, after CPA section IV; Spielman, Wang and Wright 2012"
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         unmixing = AttackSummary(
             losses=("sparsity of embeddings",),
             optimizers=("reweighted least squares",),
             labels="one each, by derivatives",
         )
-        inversion = replace(super().traits(), labels=unmixing.labels)
-        return unmixing.then(inversion)
+        return unmixing.then(replace(super().summary(), labels=unmixing.labels))
 
     @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        from gleak.attacks.unmixing.nonnegative_sources import unmix_nonnegative
-
         return unmix_nonnegative(mixture, count)
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-
         sources = self.unmix_embeddings(observation)
-        found = self.invert(observation, sources.values)
+        images = self.invert(observation, sources.values)
         mixture = self.mixture(observation)
-        samples = torch.from_numpy(found.inputs)
+        samples = torch.from_numpy(images.inputs)
         labels = labels_by_derivatives(observation, mixture, sources.values, samples)
         unexplained = unexplained_share(observation, mixture, sources.values, samples, labels)
         exact = (sources.objective == 0) & (unexplained <= EXACT)
         return replace(
-            found,
+            images,
             labels=labels.cpu().numpy(),
-            converged=found.converged & exact.cpu().numpy(),
+            converged=images.converged & exact.cpu().numpy(),
         )
 
 
@@ -86,7 +106,6 @@ def labels_by_derivatives(
     Returns:
         The label whose derivatives have the largest cosine to those in the gradient; Shape (V, N).
     """
-
     observed = torch.linalg.pinv(embeddings.double()).mT @ mixture.weight.double().mT
     cosines = []
     for label in range(observation.classes):
@@ -117,7 +136,6 @@ def unexplained_share(
     Returns:
         Relative error of the gradient of a client with these inputs and labels; Shape (V).
     """
-
     slopes = embedding_slopes(observation, embeddings, samples, labels).double()
     features = torch.cat([embeddings, torch.ones_like(embeddings[..., :1])], 2).double()
     expected = (slopes.mT @ features).flatten(1)
@@ -140,12 +158,120 @@ def embedding_slopes(
     Returns:
         Shape (V, N, neurons).
     """
-
-    from gleak.attacks.first_layer import output_slopes
-    from gleak.attacks.inversion_attack import embedding_layer
-
     name = embedding_layer(observation.model, observation.input_shape)
-    weight, bias = (observation.model.get_parameter(f"{name}.{part}") for part in PARTS)
+    weight, bias = (
+        observation.model.get_parameter(f"{name}.{part}") for part in ("weight", "bias")
+    )
     outputs = torch.nn.functional.linear(embeddings.to(weight), weight, bias)
     victims = zip(samples, labels, outputs, strict=True)
-    return torch.stack([output_slopes(observation, name, *each) for each in victims])
+    return torch.stack([output_slopes(observation, name, *victim) for victim in victims])
+
+
+def unmix_nonnegative(mixture: Mixture, count: int) -> Unmixing:
+    """Find the rows that unmix sparse nonnegative sources, in double precision.
+
+    Args:
+        mixture: of victims with the same number of sources.
+        count: n, number of sources.
+
+    Returns:
+        ``iterations`` are least squares, and ``objective`` is the number of sources that are not
+        accepted and therefore approximate. Rows are not finite where directions hardly differ.
+    """
+    pairs = zip(mixture.weight.double(), mixture.bias.double(), strict=True)
+    found = [_unmix_victim(torch.cat([weight, bias[:, None]], 1), count) for weight, bias in pairs]
+    rows, searches, objective = zip(*found, strict=True)
+    return Unmixing(torch.stack(rows), STEPS * torch.tensor(searches), torch.stack(objective))
+
+
+def _unmix_victim(gradients: torch.Tensor, count: int) -> tuple[torch.Tensor, int, torch.Tensor]:
+    """Return the rows of one victim, and the numbers of searches and of sources not accepted.
+
+    Searches start from independent components, then from features, those first in which the
+    accepted sources are small: where a single embedding is not zero, a row of the basis is a
+    multiple of its direction, if embeddings are uncorrelated. Directions that are still missing are
+    independent components.
+
+    Args:
+        gradients: [G b]; Shape (neurons, E + 1).
+        count: n.
+    """
+    values, directions = torch.linalg.eigh(gradients @ gradients.T)
+    transform = (directions[:, -count:] / values[-count:].sqrt()).T
+    basis = (transform @ gradients).T
+    basis = basis[basis.norm(dim=1) > SILENT]
+    columns, components, features = basis.new_empty(0, count), _components(basis), basis
+    starts, searches = components, 0
+    while len(columns) < count and len(starts) and searches < ROUNDS:
+        found = torch.cat([columns, _sparsest(basis, starts)])
+        found = found[accepted(found @ basis.T, count)]
+        columns = found[independent(found)]
+        features = features[_shares(features, columns).argsort()]
+        starts, features = torch.nn.functional.normalize(features[:STARTS]), features[STARTS:]
+        searches += 1
+    every = torch.cat([columns, components])
+    found = every[independent(every)]
+    rows = transform.new_full(transform.shape, torch.nan)
+    rows[: len(found)] = found @ transform
+    return rows, searches, torch.tensor(count - len(columns))
+
+
+def _components(basis: torch.Tensor) -> torch.Tensor:
+    """Compute the directions of independent components; Shape (n, n), of length 1."""
+    white = (basis.T * len(basis) ** 0.5)[None, :, None].float()
+    found = maximise_likelihood(white, fixed_point(white, LAPLACIAN), LAPLACIAN)
+    return torch.nn.functional.normalize(found.rows[0].double())
+
+
+def _shares(features: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """Compute the share of sources in features; Shape (E, n) and (K, n) to (E)."""
+    return (features @ columns.T).square().sum(1) / features.square().sum(1)
+
+
+def _sparsest(basis: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    """Move directions to nearby ones whose sources are sparse and have no negative values.
+
+    They converge to a local minimum of the sum of the logarithms of the sources' sizes, negative
+    values weighted by `NEGATIVE`, by one step of inverse iteration at a time.
+
+    Args:
+        basis: V; Shape (E, n).
+        starts: Shape (T, n).
+
+    Returns:
+        Of length 1; Shape (T, n).
+    """
+    columns = starts
+    first, last = WIDTHS
+    for step in range(STEPS):
+        sources = _positive(columns @ basis.T)
+        relative = sources / sources.amax(1, keepdim=True)
+        weights = 1 / (relative.square() + first**2 * (last / first) ** (2 * step / STEPS))
+        weights = torch.where(relative < 0, NEGATIVE * weights, weights)
+        matrices = torch.stack([basis.T @ (each[:, None] * basis) for each in weights])
+        columns = torch.nn.functional.normalize(solve(matrices, columns[..., None])[..., 0])
+    return columns
+
+
+def accepted(sources: torch.Tensor, count: int) -> torch.Tensor:
+    """Mark sources without negative values and with more zeros than can be chosen.
+
+    Args:
+        sources: Shape (T, E).
+        count: n, dimension of their space, in which n - 1 zeros can be chosen.
+    """
+    sizes = sources.abs() / sources.square().mean(1, keepdim=True).sqrt()
+    zeros = (sizes < ROUNDING).sum(1)
+    return (negative_share(sources) <= NONNEGATIVE) & (zeros >= 2 * (count - 1))
+
+
+def negative_share(sources: torch.Tensor) -> torch.Tensor:
+    """Compute the length of the sources' negative values relative to the sources'; (T, E) to (T).
+
+    The sign of a source is the one with the larger sum.
+    """
+    return _positive(sources).clamp(max=0).norm(dim=1) / sources.norm(dim=1)
+
+
+def _positive(sources: torch.Tensor) -> torch.Tensor:
+    return sources * sources.sum(1, keepdim=True).sign()

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.attack_summary import LABELS, AttackSummary
-from gleak.attacks.base import MID_GREY
-from gleak.attacks.dense_first import DenseFirstAttack
+from gleak.attacks.base import LABELS, AttackSummary
+from gleak.attacks.cpa_edges import CPAEdges
+from gleak.attacks.first_layer import (
+    DenseFirstAttack,
+    dense_layer_of_samples,
+    exact_reconstruction,
+    output_slopes,
+    scaled_layer,
+)
+from gleak.attacks.matching.label_inference import (
+    classifier_gradient,
+    classifier_of,
+    infer_by_argmin,
+)
+from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.relu_search import (
+    Proposal,
+    draw_guess,
+    pattern_columns,
+    remaining_mixture,
+    search,
+    signal_columns,
+    sparse_columns,
+)
+from gleak.attacks.unmixing.relu_sparsity import Factors, factorise
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
+from gleak.models.layer_search import dense_inputs
+from gleak.models.parameters import random_samples
 from gleak.models.perceptron import Perceptron
+from gleak.runtime.checkpointing import Journal
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import torch_stream
 
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+PROBES = 3
+PARTS = ("weight", "bias")
 
 
 @register("spear")
@@ -33,13 +63,12 @@ class Spear(DenseFirstAttack):
     `gleak.attacks.unmixing.relu_sparsity`) and verifies samples without the truth: a sample must
     activate the neurons at which its gradient is not zero. SPEAR draws random submatrices. Here
     images are first separated approximately by `cpa_edges`, and the neurons at which they are
-    surely inactive give exact directions; those found leave fewer images to separate (see
-    `gleak.attacks.unmixing.relu_patterns`). Then, and for tables, sparse directions are searched by
-    iteratively reweighted least squares and, if the network has only one more layer, also by the
-    sign and size that its weights give a sample's gradient (see
-    `gleak.attacks.unmixing.relu_search`). Samples that are not recovered are mid-grey; a victim
-    has converged when all are recovered. The attack needs a single gradient: in several local
-    steps the gradients of the layers differ.
+    surely inactive give exact directions; those found leave fewer images to separate. Then, and for
+    tables, sparse directions are searched by iteratively reweighted least squares and, if the
+    network has only one more layer, also by the sign and size that its weights give a sample's
+    gradient (see `gleak.attacks.unmixing.relu_search`). Samples that are not recovered are
+    mid-grey; a victim has converged when all are recovered. The attack needs a single gradient: in
+    several local steps the gradients of the layers differ.
     """
 
     source = "Dimitrov et al. 2024 (SPEAR), sections 3 and 4"
@@ -53,16 +82,14 @@ class Spear(DenseFirstAttack):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
-        if isinstance(model, Perceptron):
-            self._check_perceptron(model, client.batch_size)
-
-    def _check_perceptron(self, model: Perceptron, samples: int) -> None:
+        if not isinstance(model, Perceptron):
+            return
         if model.activation != "relu":
             raise IncompatibleError(
                 f"attack {self} needs the zeros of a ReLU, but model {model} has "
                 f"activation={model.activation}; use activation=relu"
             )
-        self._check_neurons(samples, model.hidden, f"model {model}")
+        self._check_neurons(client.batch_size, model.hidden, f"model {model}")
 
     def _check_neurons(self, samples: int, neurons: int, where: str) -> None:
         """Raise `IncompatibleError` if there are fewer neurons than samples."""
@@ -77,15 +104,13 @@ class Spear(DenseFirstAttack):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that the first layer is dense and has at least one neuron for each sample."""
-        from gleak.attacks.first_layer import dense_layer_of_samples
-
         super().check_network(network, shape, classes, client)
         layer = dense_layer_of_samples(network, shape)
         neurons = len(network.get_parameter(f"{layer}.bias"))
         self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
 
     @override
-    def traits(self) -> AttackSummary:
+    def summary(self) -> AttackSummary:
         return AttackSummary(
             losses=("sparsity of directions", "likelihood of edges"),
             optimizers=("reweighted least squares", "quasi-Newton"),
@@ -99,22 +124,166 @@ class Spear(DenseFirstAttack):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        from gleak.attacks.matching.label_inference import (
-            classifier_gradient,
-            classifier_of,
-            infer_by_argmin,
-        )
-        from gleak.attacks.matching.problem import mean_gradients
-        from gleak.attacks.spear_unmixing import unmix_victims, without_probabilities
-
-        observed, samples = mean_gradients(observation), observation.batch_size
+        observed = mean_gradients(observation)
         scores = classifier_gradient(classifier_of(observation), observed)
-        found = unmix_victims(observation, observed, scores, self.rounds)
-        labels = infer_by_argmin(without_probabilities(observation, scores, found), samples)
-        recovered = found.isfinite()
-        inputs = found.where(recovered, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)
-        return Reconstruction(
-            inputs=inputs.float().cpu().numpy(),
-            labels=labels.cpu().numpy(),
-            converged=recovered.flatten(1).all(1).cpu().numpy(),
-        )
+        inputs = search_victims(observation, observed, scores, self.rounds)
+        remaining = without_probabilities(observation, scores, inputs)
+        labels = infer_by_argmin(remaining, observation.batch_size)
+        return exact_reconstruction(observation, inputs, labels)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Broadcast layers that the search uses, in double precision.
+
+    Args:
+        weight: weight of the dense layer whose inputs are the samples; Shape (neurons, F).
+        bias: its bias; Shape (neurons).
+        head: weight of the last layer, if it is the next one; Shape (classes, neurons).
+        shape: shape of a sample.
+        softmax: True if the loss contains a softmax.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+    head: torch.Tensor | None
+    shape: tuple[int, ...]
+    softmax: bool
+
+
+def search_victims(
+    observation: Observation, observed: dict[str, torch.Tensor], scores: torch.Tensor, rounds: int
+) -> torch.Tensor:
+    """Search the samples of every victim.
+
+    Args:
+        observation: of the victims.
+        observed: mean gradients.
+        scores: gradient of the last layer's bias; Shape (V, classes).
+        rounds: budget of one victim.
+
+    Returns:
+        Shape (V, N, F); not finite where no sample was found.
+
+    Raises:
+        IncompatibleError: the network does not begin with a dense layer that has a bias.
+    """
+    name, scaling = scaled_layer(observation.model, observation.input_shape)
+    parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
+    weight, bias = scaling.of_layer(*parameters)
+    head, softmax = last_weight(observation, len(bias)), observation.loss == "cross_entropy"
+    layers = Layers(weight, bias, head, observation.input_shape, softmax)
+    size = (observation.victims, observation.batch_size, weight.shape[1])
+    inputs = weight.new_full(size, torch.nan)
+    part = observation.journal.part()
+    with Progress(observation.victims, "victims") as progress:
+        for victim in range(observation.victims):
+            progress.advance()
+            if saved := part.part(str(victim)).stored:
+                inputs[victim] = torch.from_numpy(saved["inputs"]).to(inputs)
+                continue
+            gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
+            of_samples = scaling.gradient_of_samples(*gradients)
+            factors = factorise(of_samples, gradients[1], observation.batch_size)
+            seen = observation.of_victim(victim)
+            proposals = _proposals(seen, factors, layers, scores[victim].double())
+            budget = 0 if factors.hidden else rounds
+            result = search(factors, weight, bias, head, proposals, budget)
+            if result is not None:
+                consistent = result.inputs[result.consistent]
+                inputs[victim, : len(consistent)] = consistent
+            part.part(str(victim)).keep({"inputs": inputs[victim]})
+            part.save_if_due()
+    return inputs
+
+
+def last_weight(observation: Observation, neurons: int) -> torch.Tensor | None:
+    """Return the weight behind the first layer if only a ReLU, or another mask, is between them.
+
+    Derivatives at the first layer's outputs are then zero, or those at the outputs of a layer with
+    one output per class times its weight. Return None, too, unless there are fewer classes than
+    active neurons of a sample, about half of all neurons: otherwise some gradient at the outputs
+    would explain any direction.
+    """
+    model, classes = observation.model, observation.classes
+    if 2 * classes >= neurons:
+        return None
+    samples = random_samples(model, PROBES, observation.input_shape)
+    labels = torch.arange(PROBES, device=samples.device) % classes
+    first = dense_layer_of_samples(model, observation.input_shape)
+    at_first = output_slopes(observation, first, samples, labels)
+    for name, runs in Counter(entry.layer for entry in dense_inputs(model, samples)).items():
+        weight = model.get_parameter(f"{name}.weight").detach()
+        if runs > 1 or weight.shape != (classes, neurons):
+            continue
+        passed = output_slopes(observation, name, samples, labels) @ weight
+        precision = 1e-4 * float(passed.abs().max())
+        if torch.allclose(at_first, passed * (at_first != 0), rtol=1e-3, atol=precision):
+            return weight.double()
+    return None
+
+
+def without_probabilities(
+    observation: Observation, scores: torch.Tensor, inputs: torch.Tensor
+) -> torch.Tensor:
+    """Subtract the predicted probabilities from the scores of victims whose samples are all found.
+
+    Args:
+        observation: of the victims.
+        scores: gradient of the last layer's bias, the mean of p - [label]; Shape (V, classes).
+        inputs: samples found, not finite where unknown; Shape (V, N, F).
+
+    Returns:
+        Shape (V, classes).
+    """
+    with torch.no_grad():
+        if observation.loss != "cross_entropy":
+            return scores
+        known = inputs.isfinite().flatten(1).all(1)
+        batches = inputs[known].unflatten(2, observation.input_shape).to(scores)
+        means = [observation.model(samples).softmax(1).mean(0) for samples in batches]
+        if not means:
+            return scores
+        return scores.index_put((known,), scores[known] - torch.stack(means))
+
+
+def _proposals(
+    observation: Observation, factors: Factors, layers: Layers, scores: torch.Tensor
+) -> list[Proposal]:
+    """Return the searches that suit the samples and the network of one victim.
+
+    Args:
+        observation: of the victim.
+        factors: of its gradients.
+        layers: that the searches use.
+        scores: gradient of the last layer's bias; Shape (classes).
+    """
+    stream = torch_stream(observation.seed, "spear", int(observation.victim_ids[0]))
+    weight, bias, head = layers.weight, layers.bias, layers.head
+    separator, silent = CPAEdges(), replace(observation, journal=Journal())
+
+    def by_patterns(known: torch.Tensor) -> torch.Tensor:
+        """Search from the samples that `cpa_edges` separates."""
+        if len(known):
+            count = factors.rank - len(known)
+            rest = remaining_mixture(factors, known)
+            sources = separator.separate_counted(silent, rest, [count], count)
+        else:
+            sources = separator.separate(silent)
+        inputs = sources.values[0].double() / sources.factors[0].double()
+        return pattern_columns(factors, inputs[inputs.isfinite().all(1)], weight, bias)
+
+    def by_signal(_: torch.Tensor) -> torch.Tensor:
+        assert head is not None
+        guess = draw_guess(layers.shape, weight, bias, scores, layers.softmax, stream)
+        return signal_columns(factors, head, guess)
+
+    def by_sparsity(_: torch.Tensor) -> torch.Tensor:
+        return sparse_columns(factors, stream)
+
+    suiting = {
+        by_patterns: observation.modality == "image",
+        by_signal: head is not None,
+        by_sparsity: True,
+    }
+    return [proposal for proposal, suits in suiting.items() if suits]

@@ -4,31 +4,58 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Literal
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
-from gleak.attacks.dense_first import DenseFirstAttack
+from gleak.attacks.first_layer import (
+    check_begins_dense,
+    dense_layer_of_samples,
+    label_parameters,
+)
+from gleak.attacks.matching.label_inference import (
+    check_rule,
+    classifier_gradient,
+    classifier_of,
+    infer_by_argmin,
+)
+from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.mixtures import (
+    Mixture,
+    Sources,
+    Unmixing,
+    by_bias,
+    by_range,
+    estimated_sources,
+    separate,
+    visible_sources,
+)
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.spec import parameter
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
+from gleak.models.layer_search import DenseLayer, first_dense_layer
+from gleak.runtime.checkpointing import Part
 
-if TYPE_CHECKING:
-    from gleak.attacks.unmixing.mixtures import Mixture, Sources, Unmixing
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
-    from gleak.models.layer_search import DenseLayer
-    from gleak.runtime.checkpointing import Part
-
-Counted = Literal["batch_size", "spectrum"]
+Scale = Literal["bias", "range"]
+SCALE = parameter(
+    "bias",
+    "of the samples: from the bias, shrunk to fit [0, 1]; range: each fills [0, 1]",
+    source="ours; range: CPA reference",
+)
 
 
 class UnmixingAttack(AttackSpec):
     """Base class of attacks that unmix the gradients of the first dense layer.
+
+    A subclass says by `unmix` how they are separated, and by `reconstruct` what becomes of the
+    sources: samples (`InputUnmixing`), or embeddings that are inverted to images
+    (`gleak.attacks.inversion_attack.EmbeddingUnmixing`).
 
     For local training the mean gradient of the steps is used, which is such a mixture as well.
     Only as many sources are separated as exceed the rounding errors of the gradients; no others are
@@ -36,11 +63,22 @@ class UnmixingAttack(AttackSpec):
     defence drops values or several gradients are joined; scores use the best of them.
     """
 
-    counted: Counted = parameter(
+    counted: Literal["batch_size", "spectrum"] = parameter(
         "batch_size",
         "number of samples to search; spectrum: as many as exceed the noise",
         source="CPA section III; spectrum: Gavish and Donoho 2014",
     )
+
+    @abstractmethod
+    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
+        """Unmix the gradients of victims that have the same number of sources.
+
+        Args:
+            mixture: mixtures of these victims.
+            count: number of sources.
+            shape: shape of a sample.
+            part: part of the job's journal.
+        """
 
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
@@ -52,19 +90,19 @@ class UnmixingAttack(AttackSpec):
             )
         neurons = model.first_dense_neurons(dataset.classes)
         if neurons is not None:
-            self._check_neurons(client.batch_size, neurons, f"model {model}")
+            self.check_neurons(client.batch_size, neurons, f"model {model}")
 
     @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that a dense layer has at least one neuron for each sample."""
+        """Check that a dense layer has enough neurons for the samples."""
         super().check_network(network, shape, classes, client)
-        layer = _layer_to_unmix(network, shape).name
+        layer = layer_to_unmix(network, shape).name
         neurons = len(network.get_parameter(f"{layer}.bias"))
-        self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
+        self.check_neurons(client.batch_size, neurons, f"layer {layer!r}")
 
-    def _check_neurons(self, samples: int, neurons: int, where: str) -> None:
+    def check_neurons(self, samples: int, neurons: int, where: str) -> None:
         """Raise `IncompatibleError` if there are fewer neurons than samples (CPA section VI)."""
         if samples > neurons:
             raise IncompatibleError(
@@ -76,9 +114,7 @@ class UnmixingAttack(AttackSpec):
     @override
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of the first dense layer's parameters and of those that give labels."""
-        from gleak.attacks.first_layer import label_parameters
-
-        layer = _layer_to_unmix(model, input_shape).name
+        layer = layer_to_unmix(model, input_shape).name
         return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
 
     @override
@@ -95,13 +131,10 @@ class UnmixingAttack(AttackSpec):
             IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
         """
         mixture = self.mixture(observation)
-        counts, most = self.count(observation, mixture)
-        return self.separate_counted(observation, mixture, counts, most)
+        return self.separate_counted(observation, mixture, *self.count(observation, mixture))
 
     def count(self, observation: Observation, mixture: Mixture) -> tuple[list[int], int]:
         """Return the number of sources of each victim, and the number of samples to return."""
-        from gleak.attacks.unmixing.mixtures import estimated_sources, visible_sources
-
         if self.counted == "spectrum":
             counts = estimated_sources(mixture)
             return counts, max(1, *counts)
@@ -111,57 +144,36 @@ class UnmixingAttack(AttackSpec):
     def separate_counted(
         self, observation: Observation, mixture: Mixture, counts: Sequence[int], most: int
     ) -> Sources:
-        """Recover a given number of sources of each victim.
-
-        Args:
-            observation: of the victims.
-            mixture: mixtures of the layer's inputs.
-            counts: number of sources of each victim.
-            most: number of sources in the result, at least the largest count.
-        """
-        from gleak.attacks.unmixing.mixtures import separate
-
+        """Recover a given number of sources of each victim, at most ``most``."""
+        shape, journal = observation.input_shape, observation.journal
         return separate(
             mixture,
             counts,
             most,
-            lambda selected, count: self.unmix(
-                selected, count, observation.input_shape, observation.journal.part()
-            ),
+            lambda selected, count: self.unmix(selected, count, shape, journal.part()),
         )
 
     def mixture(self, observation: Observation) -> Mixture:
         """Return the gradients of the layer to unmix, of its inputs or of samples scaled to them.
 
         Raises:
-            IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
+            IncompatibleError: no dense layer with a bias, or one with too few neurons.
         """
-        from gleak.attacks.matching.problem import mean_gradients
-        from gleak.attacks.unmixing.mixtures import Mixture
-
-        layer = _layer_to_unmix(observation.model, observation.input_shape)
-        observed, samples = mean_gradients(observation), observation.batch_size
+        layer = layer_to_unmix(observation.model, observation.input_shape)
+        observed = mean_gradients(observation)
         weight, bias = observed[f"{layer.name}.weight"], observed[f"{layer.name}.bias"]
-        self._check_neurons(samples, bias.shape[1], f"layer {layer.name!r}")
+        self.check_neurons(observation.batch_size, bias.shape[1], f"layer {layer.name!r}")
         if layer.scaling is not None:
             weight = layer.scaling.gradient_of_samples(weight, bias)
         return Mixture(weight, bias)
 
-    @abstractmethod
-    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        """Unmix the gradients of victims that have the same number of sources.
 
-        Args:
-            mixture: mixtures of these victims.
-            count: number of sources.
-            shape: shape of a sample.
-            part: part of the job's journal.
-        """
+def layer_to_unmix(model: torch.nn.Module, shape: tuple[int, ...]) -> DenseLayer:
+    """Return the first dense layer with a bias.
 
-
-def _layer_to_unmix(model: torch.nn.Module, shape: tuple[int, ...]) -> DenseLayer:
-    from gleak.models.layer_search import first_dense_layer
-
+    Raises:
+        IncompatibleError: there is none whose input is one vector for each sample.
+    """
     layer = first_dense_layer(model, shape)
     if layer is None:
         raise IncompatibleError(
@@ -171,7 +183,7 @@ def _layer_to_unmix(model: torch.nn.Module, shape: tuple[int, ...]) -> DenseLaye
     return layer
 
 
-class InputUnmixing(DenseFirstAttack, UnmixingAttack):
+class InputUnmixing(UnmixingAttack):
     """Base class of attacks that unmix the samples themselves; labels by CPL's rule, in its order.
 
     Unmixing does not determine the sign and scale of a sample. Both are estimated from the bias
@@ -180,32 +192,34 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
     their victim has not converged.
     """
 
-    instead: ClassVar[str] = "use cpa_fi, or a model such as fc2"
-
-    scale: Literal["bias", "range"] = parameter(
-        "bias",
-        "of the samples: from the bias, shrunk to fit [0, 1]; range: each fills [0, 1]",
-        source="ours; range: CPA reference",
-    )
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        check_begins_dense(self, model, "use cpa_fi, or a model such as fc2")
 
     @override
-    def reconstruct(self, observation: Observation) -> Reconstruction:
-        from gleak.attacks.first_layer import dense_layer_of_samples
-        from gleak.attacks.matching.label_inference import (
-            classifier_gradient,
-            classifier_of,
-            infer_by_argmin,
-        )
-        from gleak.attacks.matching.problem import mean_gradients
-        from gleak.attacks.unmixing.mixtures import by_bias, by_range
+    def check_network(
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """Check that the first and the last layer are dense."""
+        dense_layer_of_samples(network, shape)
+        check_rule(network, shape, classes, "argmin")
+        super().check_network(network, shape, classes, client)
 
+    @override
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        dense_layer_of_samples(model, input_shape)
+        return super().reads(model, input_shape)
+
+    def reconstruct_samples(self, observation: Observation, scale: Scale) -> Reconstruction:
+        """Return the samples that are separated, with labels by CPL's rule."""
         dense_layer_of_samples(observation.model, observation.input_shape)
-        found = self.separate(observation)
-        rescale = by_bias if self.scale == "bias" else by_range
-        recovered = found.values.isfinite().all(2)
+        sources = self.separate(observation)
+        rescale = by_bias if scale == "bias" else by_range
+        recovered = sources.values.isfinite().all(2)
         inputs, mirrored = (
             samples.where(recovered[..., None], MID_GREY).unflatten(2, observation.input_shape)
-            for samples in rescale(found.values, found.factors)
+            for samples in rescale(sources.values, sources.factors)
         )
         scores = classifier_gradient(classifier_of(observation), mean_gradients(observation))
         return Reconstruction(
@@ -213,6 +227,6 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
             mirrored=mirrored.float().cpu().numpy(),
             labels=infer_by_argmin(scores, recovered.shape[1]).cpu().numpy(),
             converged=(recovered.sum(1) >= observation.batch_size).cpu().numpy(),
-            iterations=found.iterations.cpu().numpy(),
-            objective=found.objective.cpu().numpy(),
+            iterations=sources.iterations.cpu().numpy(),
+            objective=sources.objective.cpu().numpy(),
         )

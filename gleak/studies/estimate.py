@@ -12,7 +12,7 @@ budget of every victim:
 
     multiply_adds = victims x samples x evaluations x passes x multiply_adds of a forward pass
 
-with 12 passes for gradient matching and 3 for feature inversion (`AttackSpec.passes`). Gradients of
+with 12 passes for gradient matching and 3 for feature inversion (`AttackSpec.cost`). Gradients of
 convolutions are formed for each victim, which takes 10 ns a parameter. An attack that repeats a
 client's local steps does so in each evaluation. Training takes epochs x samples x 3 passes,
 training of knowledge steps x batch_size x 3. A client takes 3 for each gradient of a sample, also

@@ -76,14 +76,16 @@ def _bytes_of_reconstruction(cell: Cell) -> float:
 def _attack_work(cell: Cell) -> float:
     """Return the multiply-adds of the whole budget of every victim."""
     client, attack = cell.client, cell.attack
-    forward = attack.samples_searched(client) * attack.passes * _forward(cell)
+    cost = attack.cost()
+    forward = (cost.samples or client.batch_size) * cost.passes * _forward(cell)
     return float(client.victims * _attack_calls(cell) * (forward + _work_of_weights(cell)))
 
 
 def _attack_calls(cell: Cell) -> float:
     """Return the number of gradients of the batch of all victims."""
-    steps = cell.client.gradients_per_sample if cell.attack.repeats_local_steps else 1
-    calls: float = steps * cell.attack.evaluations
+    cost = cell.attack.cost()
+    steps = cell.client.gradients_per_sample if cost.repeats_local_steps else 1
+    calls: float = steps * cost.evaluations
     return calls
 
 

@@ -141,7 +141,7 @@ def shortened(spec: AttackSpec, iterations: int = 2, lean: bool = True) -> Attac
 def is_search(spec: AttackSpec) -> bool:
     """Return True if an attack evaluates an objective again and again."""
     return any(name.endswith("iterations") for name in type(spec).model_fields) and bool(
-        spec.evaluations
+        spec.cost().evaluations
     )
 
 
@@ -299,7 +299,8 @@ def check_objective(case: AttackCase, spec: AttackSpec) -> None:
     before, after = found.trace_objective[searched, 0], found.objective[searched]
     assert (after < before).all(), f"{spec}: the objective rises from {before} to {after}"
     assert after.mean() < 0.95 * before.mean(), f"{spec}: the objective hardly falls"
-    assert (np.asarray(found.evaluations) <= spec.evaluations + 1).all(), f"{spec}: too many"
+    evaluations, most = np.asarray(found.evaluations), spec.cost().evaluations + 1
+    assert (evaluations <= most).all(), f"{spec}: too many"
     ended = found.trace_iteration[-1] == found.iterations.max() or found.converged.any()
     assert ended, f"{spec}: the trace ends before the search"
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.first_layer import label_parameters
-from gleak.attacks.inversion_attack import FeatureInvertingAttack, embedding_layer
+from gleak.attacks.inversion_attack import InversionSearch, embedding_layer
 from gleak.attacks.matching.priors import total_variation
 from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import attack, observe
@@ -21,9 +21,7 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 
 Make = Callable[..., tuple[Observation, Private]]
-INVERTING = sorted(
-    n for n, cls in load("attack").items() if issubclass(cls, FeatureInvertingAttack)
-)
+INVERTING = sorted(n for n, cls in load("attack").items() if issubclass(cls, InversionSearch))
 FEDSGD = parse("client", "fedsgd")
 FI = parse("attack", "fi")
 
@@ -77,11 +75,11 @@ def test_every_field_of_the_search_reaches_it(name: str) -> None:
         "box": "false",
     }
     standard = parse("attack", name)
-    assert set(changes) == set(FeatureInvertingAttack.model_fields)
+    assert set(changes) == set(InversionSearch.model_fields)
     for field, value in changes.items():
         changed = parse("attack", f"{name}+{field}={value}")
         assert changed.search_parts() != standard.search_parts(), field
-    assert parse("attack", f"{name}+inversion_iterations=9").evaluations == 9
+    assert parse("attack", f"{name}+inversion_iterations=9").cost().evaluations == 9
     assert parse("attack", f"{name}+start=optimal").grants == standard.grants | {"class_sample"}
 
 

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+import re
 
 import pytest
 
-from gleak.attacks.agic import AGIC, AGICEpochs
 from gleak.attacks.matching_attack import MatchingAttack
-from gleak.attacks.rog import ROG
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
+from gleak.data.base import DatasetSpec
 from gleak.data.bundled import Digits
 
-if TYPE_CHECKING:
-    from gleak.data.base import DatasetSpec
-
-OF_EPOCHS = set(AGICEpochs.model_fields) - set(AGIC.model_fields)
-"""They say how several updates are paired and weighed; each of these has parts of its own."""
-KNOWLEDGE = {"postprocessor", "codec"}
-"""What these do is tested in tests/attacks/test_rog.py."""
 OTHERS = (parse("model", "lenet"), parse("client", "fedsgd"))
-SEVERAL = {"seeds", "result"}
-"""How many searches there are and what is made of them
-(tests/attacks/matching/test_several_seeds.py).
-"""
-AFTERWARDS = {
-    "rog": {"tagger"},
-    "rogs": {"generator", "generator_iterations", "generator_lr", "l2", "lpips", "tagger"},
-}
-"""They say what is made of the samples that were found, or how they are scored."""
-MATCHING = sorted(name for name, cls in load("attack").items() if issubclass(cls, MatchingAttack))
+ATTACKS = load("attack")
+MATCHING = sorted(name for name, cls in ATTACKS.items() if issubclass(cls, MatchingAttack))
 
 
 @pytest.mark.parametrize("name", MATCHING)
@@ -39,44 +24,54 @@ def test_the_budget_reaches_the_engine(name: str) -> None:
     parts = spec.parts()
     assert parts.iterations == 7
     afterwards = getattr(spec, "generator_iterations", 0)
-    assert spec.evaluations == 7 * parts.optimizer.evaluations_per_iteration + afterwards
+    assert spec.cost().evaluations == 7 * parts.optimizer.evaluations_per_iteration + afterwards
+
+
+CHANGES = {
+    "iterations": ["9"],
+    "threshold": ["0.125"],
+    "restarts": ["1"],
+    "patience": ["2"],
+    "start": ["uniform", "normal"],
+    "labels": ["known"],
+    "distance": ["signs"],
+    "code": ["normalised"],
+    "finish": ["stretched"],
+    "optimizer": ["adam"],
+    "alpha": ["0.5"],
+    "lr": ["0.75"],
+    "tv": ["0.25"],
+    "box": ["false"],
+    "client_model": ["unrolled", "one_step"],
+    "compared": ["all"],
+    "draws": ["searched"],
+    "skip": ["classifier"],
+    "beta": ["3"],
+    "weights": ["exponential"],
+    "relu_modifier": ["false"],
+    "descent": ["plain"],
+    "batch_norm": ["0.5"],
+    "statistics": ["granted"],
+}
+"""Values of fields that are components of a search; one of them is not the default."""
 
 
 @pytest.mark.parametrize("name", MATCHING)
-def test_every_field_changes_the_parts(name: str) -> None:
-    """A field that does nothing would lie in a path."""
-    changes = {
-        "iterations": "9",
-        "threshold": "0.125",
-        "restarts": "1",
-        "patience": "2",
-        "start": "uniform",
-        "labels": "known",
-        "distance": "signs",
-        "code": "normalised",
-        "finish": "stretched",
-        "optimizer": "adam",
-        "alpha": "0.5",
-        "lr": "0.75",
-        "tv": "0.25",
-        "box": "false",
-        "client_model": "unrolled",
-        "compared": "all",
-        "draws": "searched",
-        "skip": "classifier",
-        "beta": "3",
-        "weights": "exponential",
-        "relu_modifier": "false",
-        "descent": "plain",
-        "batch_norm": "0.5",
-        "statistics": "granted",
-    }
-    if issubclass(load("attack")[name], ROG):
-        changes |= {"client_model": "one_step", "start": "normal"}
+def test_components_of_the_search_are_fields(name: str) -> None:
     standard = parse("attack", name).parts()
-    elsewhere = OF_EPOCHS | KNOWLEDGE | SEVERAL | AFTERWARDS.get(name, set())
-    for field in set(load("attack")[name].model_fields) - elsewhere:
-        assert parse("attack", f"{name}+{field}={changes[field]}").parts() != standard, field
+    for field in CHANGES.keys() & ATTACKS[name].model_fields:
+        changed = (parse("attack", f"{name}+{field}={text}") for text in CHANGES[field])
+        assert any(spec.parts() != standard for spec in changed), field
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_field_is_read(name: str) -> None:
+    """A field that does nothing would lie in a path; networks may be there for scores alone."""
+    classes = (base for base in ATTACKS[name].__mro__ if base.__module__.startswith("gleak"))
+    code = "".join(map(inspect.getsource, {inspect.getmodule(base) for base in classes}))
+    networks = {spec.name for spec in [*load("knowledge").values()]}
+    for field in set(ATTACKS[name].model_fields) - networks:
+        assert re.search(rf"self\.{field}\b|\"{field}\"", code), field
 
 
 def test_each_attack_finds_labels_in_its_own_way() -> None:

@@ -197,21 +197,6 @@ def expected_or_grey(found: Reconstruction, truth: Private) -> np.ndarray:
     return np.where(present[..., None, None, None], means_of_classes(truth, labels), 0.5)
 
 
-@pytest.mark.parametrize(
-    "defense",
-    [
-        "topk",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("random_mask", "dp", "threshold", "low_rank")
-        ),
-    ],
-)
-def test_defended_updates_are_read_as_far_as_they_go(run: Run, defense: str) -> None:
-    found, _ = run(defense=defense)
-    assert found.inputs.shape == (2, 10, 3, 16, 16)
-
-
 def test_weights_are_read_as_gradients(run: Run) -> None:
     """One local step, whatever its rate."""
     client = EACH_ONCE.replace("fedsgd", "fedavg+local_steps=1+local_lr=0.01") + RAW

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
 from gleak.attacks.observation import Observation
-from gleak.attacks.rog import ROG, ROGS
+from gleak.attacks.rog import ROG
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
@@ -201,10 +201,3 @@ def test_what_cannot_be_measured_is_refused(text: str, channels: int, fault: str
     others = parse("model", "lenet"), parse("client", "fedsgd")
     with pytest.raises(IncompatibleError, match=fault):
         parse("attack", text).check(Channels(), *others)
-
-
-def test_it_is_told_as_two_searches() -> None:
-    said = ROGS().traits()
-    assert said.losses == ("l2", "norm and LPIPS of images")
-    assert ROGS(lpips=0).traits().losses[1] == "norm of images"
-    assert said.labels == ROG().traits().labels

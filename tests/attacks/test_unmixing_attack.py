@@ -88,11 +88,6 @@ def test_such_a_network_is_refused_before_the_update_is_read(name: str) -> None:
         parse("attack", name).reads(Convolutions(), (3, 8, 8))
 
 
-@pytest.mark.parametrize("name", UNMIXING)
-def test_nothing_is_granted(name: str) -> None:
-    assert parse("attack", name).grants == frozenset()
-
-
 @pytest.mark.parametrize("name", ["cpa+iterations=2", "cpa_edges"])
 def test_the_first_dense_layer_and_the_classifiers_bias_suffice(name: str, make_case: Make) -> None:
     spec = parse("attack", name)
@@ -278,15 +273,3 @@ def test_every_sample_fills_the_range_if_asked_for(
     true = truth.inputs[:, ::-1]
     low, high = true.min((2, 3, 4), keepdims=True), true.max((2, 3, 4), keepdims=True)
     np.testing.assert_allclose(found, (true - low) / (high - low), atol=1e-3)
-
-
-@pytest.mark.parametrize("name", INPUT_UNMIXING)
-@pytest.mark.parametrize("defense", ["topk+keep=0.1", "low_rank", "random_mask"])
-def test_what_is_left_of_an_update_is_survived(
-    name: str, defense: str, make_photo_case: Make
-) -> None:
-    spec = short(name)
-    seen, truth = make_photo_case(spec, defense=defense)
-    found = spec.reconstruct(seen)
-    found.validate()
-    assert found.inputs.shape == truth.inputs.shape

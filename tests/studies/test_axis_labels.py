@@ -6,7 +6,8 @@ import pytest
 
 from gleak.core.errors import SpecError
 from gleak.studies import cell
-from gleak.studies.axis_labels import TRUTH, AxisLabels, canonical, read_spec, setting
+from gleak.studies.axis_labels import AxisLabels, canonical, read_spec, setting
+from gleak.studies.cell import TRUTH
 
 
 def resolve(names: AxisLabels, level: str, wanted: str) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import AttackSpec, SearchCost
 from gleak.attacks.blind import Blind
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError, SpecError
@@ -104,7 +104,9 @@ class Stepless(Grey):
     """A search that cannot be stopped."""
 
     iterations: int = parameter(100, "budget")
-    evaluations: ClassVar[int] = 100
+
+    def cost(self) -> SearchCost:
+        return SearchCost(evaluations=100)
 
     def values(self, observation: Observation) -> np.ndarray:
         seeds = [(observation.seed, victim) for victim in observation.victim_ids]

@@ -102,4 +102,3 @@ def test_jobs_import_what_their_specs_need(project: Project) -> None:
         script.write_text(script.read_text() + TELL.format(told=str(path)))
     project.run(project.results / f"artifacts/{CELL}/scores.csv", start_method="spawn")
     assert {name: heavy(path.read_text()) for name, path in told.items()} == JOBS
-    assert "gleak.attacks.spear_unmixing" not in told["attack"].read_text().split()

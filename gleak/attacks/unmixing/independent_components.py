@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gleak.attacks.unmixing.mixtures import Unmixing
 from gleak.core.lazy import torch
 
 LIKELIHOOD_ITERATIONS = 60
@@ -13,19 +14,6 @@ HALVINGS = 8
 SUFFICIENT = 1e-4
 FIXED_POINT_ITERATIONS = 300
 FIXED_POINT_TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Derivatives of a contrast at sources, for the quasi-Newton step of ICA.
-
-    Args:
-        values: g, of the mean contrast for each value; Shape (V, n, C, D).
-        slopes: mean of g' over a source's values; Shape (V, n).
-    """
-
-    values: torch.Tensor
-    slopes: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -48,8 +36,13 @@ class Contrast:
         """Sum the sources' contrasts; Shape (V, n, C, D) to (V)."""
         return self._squares(sources).pow(self.power / 2).mean((2, 3)).log().sum(1) / self.power
 
-    def scores(self, sources: torch.Tensor) -> Scores:
-        """Compute the derivatives at sources of unit variance; see `Scores`."""
+    def scores(self, sources: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the derivatives at sources of unit variance, for the quasi-Newton step of ICA.
+
+        Returns:
+            g, of the mean contrast for each value, Shape (V, n, C, D), and the mean of g' over a
+            source's values, Shape (V, n).
+        """
         groups = sources.shape[2]
         squares = self._squares(sources)
         weights = squares.pow(self.power / 2 - 1)
@@ -57,7 +50,7 @@ class Contrast:
         smooth = self.smoothing**2 * weights.mean((2, 3), keepdim=True) / scale
         pull = groups * weights / scale
         bend = 1 + (self.power - 2) * sources.square() / squares
-        return Scores((pull + smooth) * sources, (pull * bend + smooth).mean((2, 3)))
+        return (pull + smooth) * sources, (pull * bend + smooth).mean((2, 3))
 
     def _squares(self, sources: torch.Tensor) -> torch.Tensor:
         variances = sources.square().mean((2, 3), keepdim=True)
@@ -86,9 +79,10 @@ def fixed_point(white: torch.Tensor, contrast: Contrast) -> torch.Tensor:
     matrices = torch.eye(count).to(signals).expand(victims, count, count)
     stopped = torch.zeros(victims, 1, 1).bool().to(white.device)
     for _ in range(FIXED_POINT_ITERATIONS):
-        scores = contrast.scores((matrices @ signals).view_as(white))
-        moved = scores.values.flatten(2) @ signals.mT / signals.shape[2]
-        turned = _orthogonal(moved - scores.slopes[..., None] * matrices)
+        scores, slopes = contrast.scores((matrices @ signals).view_as(white))
+        moved = scores.flatten(2) @ signals.mT / signals.shape[2]
+        left, _, right = torch.linalg.svd(moved - slopes[..., None] * matrices)
+        turned = left @ right  # the nearest orthogonal matrix
         angles = 1 - (turned * matrices).sum(2).abs().amin(1)
         matrices = torch.where(stopped, matrices, turned)
         stopped = stopped | (angles < FIXED_POINT_TOLERANCE)[:, None, None]
@@ -97,30 +91,7 @@ def fixed_point(white: torch.Tensor, contrast: Contrast) -> torch.Tensor:
     return matrices
 
 
-def _orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """Return the nearest orthogonal matrices."""
-    left, _, right = torch.linalg.svd(matrices)
-    return left @ right
-
-
-@dataclass(frozen=True)
-class LikelihoodResult:
-    """Result of maximum likelihood for each of V victims.
-
-    Args:
-        matrices: Shape (V, n, n).
-        iterations: Shape (V).
-        objective: negative log-likelihood of a value, up to a constant; Shape (V).
-    """
-
-    matrices: torch.Tensor
-    iterations: torch.Tensor
-    objective: torch.Tensor
-
-
-def maximise_likelihood(
-    white: torch.Tensor, first: torch.Tensor, contrast: Contrast
-) -> LikelihoodResult:
+def maximise_likelihood(white: torch.Tensor, first: torch.Tensor, contrast: Contrast) -> Unmixing:
     """Find matrices U that minimise the sources' contrast minus log |det U|.
 
     Real sources of a few thousand values are slightly correlated, so the best matrix is not
@@ -133,12 +104,16 @@ def maximise_likelihood(
         white: signals; Shape (V, n, C, D), grouped as for `Contrast`.
         first: Shape (V, n, n).
         contrast: measure of sparsity.
+
+    Returns:
+        The objective is the negative log-likelihood of a value, up to a constant.
     """
     matrices, least = first, _loss(white, first, contrast)
     stopped = torch.zeros_like(least).bool()
     iterations = torch.zeros_like(least).long()
     for _ in range(LIKELIHOOD_ITERATIONS):
-        matrices = _with_unit_sources(white, matrices)
+        deviations = _sources(white, matrices).square().mean((2, 3)).sqrt()
+        matrices = matrices / deviations[..., None]
         steps, slopes = _steps(white, matrices, contrast)
         matrices, losses = _line_search(white, matrices, least, steps, slopes, stopped, contrast)
         iterations += ~stopped
@@ -146,7 +121,7 @@ def maximise_likelihood(
         least = losses
         if stopped.all():
             break
-    return LikelihoodResult(matrices, iterations, least)
+    return Unmixing(matrices, iterations, least)
 
 
 def _sources(white: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
@@ -158,19 +133,15 @@ def _loss(white: torch.Tensor, matrices: torch.Tensor, contrast: Contrast) -> to
     return contrast.measure(_sources(white, matrices)) - torch.linalg.slogdet(matrices)[1]
 
 
-def _with_unit_sources(white: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
-    return matrices / _sources(white, matrices).square().mean((2, 3))[..., None].sqrt()
-
-
 def _steps(
     white: torch.Tensor, matrices: torch.Tensor, contrast: Contrast
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the quasi-Newton steps S and the decrease along them; Shape (V, n, n) and (V)."""
     sources = _sources(white, matrices)
-    scores = contrast.scores(sources)
-    gradient = scores.values.flatten(2) @ sources.flatten(2).mT / sources[0, 0].numel()
+    scores, slopes = contrast.scores(sources)
+    gradient = scores.flatten(2) @ sources.flatten(2).mT / sources[0, 0].numel()
     gradient.diagonal(dim1=1, dim2=2).zero_()
-    own = scores.slopes[..., None].expand_as(gradient)
+    own = slopes[..., None].expand_as(gradient)
     flattest = (own + own.mT - ((own - own.mT).square() + 4).sqrt()) / 2
     own = own + (FLATTEST - flattest).clamp(min=0)
     steps = (own.mT * gradient - gradient.mT) / (own * own.mT - 1)

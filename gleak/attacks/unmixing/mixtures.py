@@ -66,18 +66,14 @@ def whiten(mixtures: torch.Tensor, count: int) -> White:
         mixtures: Shape (V, rows, F).
         count: n, of components.
     """
-    parts = [_whiten_one(rows.double(), count) for rows in mixtures]
-    return White(
-        torch.stack([part.signals for part in parts]),
-        torch.stack([part.means for part in parts]),
-        torch.stack([part.transform for part in parts]),
-    )
-
-
-def _whiten_one(rows: torch.Tensor, count: int) -> White:
-    transform = principal_components(rows, count)
-    means = rows.mean(1, keepdim=True)
-    return White((transform @ (rows - means)).float(), (transform @ means).float(), transform)
+    signals, centres, transforms = [], [], []
+    for rows in mixtures.double():
+        transform = principal_components(rows, count)
+        means = rows.mean(1, keepdim=True)
+        signals.append((transform @ (rows - means)).float())
+        centres.append((transform @ means).float())
+        transforms.append(transform)
+    return White(torch.stack(signals), torch.stack(centres), torch.stack(transforms))
 
 
 def principal_components(rows: torch.Tensor, count: int) -> torch.Tensor:
@@ -133,10 +129,10 @@ def _rank(values: torch.Tensor) -> int:
 
 @dataclass(frozen=True)
 class Unmixing:
-    """Rows that unmix the gradients of V victims, and statistics of the search for them.
+    """Rows that unmix the gradients or signals of V victims, and statistics of the search for them.
 
     Args:
-        rows: Shape (V, n, neurons).
+        rows: Shape (V, n, neurons) or (V, n, n).
         iterations: Shape (V).
         objective: Shape (V).
     """
@@ -183,20 +179,16 @@ def separate(
     factors, objective = values[..., :1].clone(), values.new_zeros(victims)
     iterations = torch.zeros(victims).long()
     for count in sorted(set(counts) - {0}):
-        selected = torch.tensor([row for row, each in enumerate(counts) if each == count])
+        selected = torch.tensor([row for row, number in enumerate(counts) if number == count])
         kept = mixture.keep(selected)
         unmixing = unmix(kept, count)
-        values[selected, :count], factors[selected, :count] = _applied(unmixing.rows, kept)
+        pairs = zip(unmixing.rows, kept.weight, strict=True)
+        sources = torch.stack([rows @ weight.double() for rows, weight in pairs])
+        values[selected, :count] = sources.to(values)
+        factors[selected, :count] = (unmixing.rows @ kept.bias.double()[..., None]).to(factors)
         objective[selected] = unmixing.objective.to(objective)
         iterations[selected] = unmixing.iterations.cpu()
     return Sources(values, factors, iterations, objective)
-
-
-def _applied(rows: torch.Tensor, mixture: Mixture) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply rows to the gradients in double precision; Shape (V, n, F) and (V, n, 1)."""
-    sources = [each @ weight.double() for each, weight in zip(rows, mixture.weight, strict=True)]
-    factors = rows @ mixture.bias.double()[..., None]
-    return torch.stack(sources).to(mixture.weight), factors.to(mixture.weight)
 
 
 def by_bias(sources: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -26,7 +26,8 @@ from gleak.figures.canvas.style import (
 )
 from gleak.figures.statistics import records, why_missing
 from gleak.studies.axes import Axis
-from gleak.studies.axis_labels import BLIND, TRUTH, AxisLabels, bare
+from gleak.studies.axis_labels import BLIND, AxisLabels, bare
+from gleak.studies.cell import TRUTH
 from gleak.studies.figure_spec import Over
 
 CONTROLS = {TRUTH: (0, (6, 2)), BLIND: (0, (1, 1.5))}

@@ -106,13 +106,13 @@ def facts_of(spec: AttackSpec) -> Facts:
         granted or trained, data modalities, whether updates of several epochs are combined, how an
         update of several local steps is inverted, the crafting it relies on, and the source.
     """
-    traits = spec.traits()
+    summary = spec.summary()
     facts = {
         ATTACK: [str(spec)],
-        "main loss term": traits.losses,
-        "other terms": traits.terms,
-        "optimiser": traits.optimizers or [_without_optimizer(spec)],
-        "labels": [traits.labels],
+        "main loss term": summary.losses,
+        "other terms": summary.terms,
+        "optimiser": summary.optimizers or [_without_optimizer(spec)],
+        "labels": [summary.labels],
         "extra knowledge": sorted({*spec.grants, *(known.name for known in spec.knowledge)}),
         "data": sorted(spec.modalities) if spec.modalities < AttackSpec.modalities else ["any"],
         "several epochs": ["yes" if spec.joins_epochs else "no"],
@@ -124,10 +124,10 @@ def facts_of(spec: AttackSpec) -> Facts:
 
 
 def _without_optimizer(spec: AttackSpec) -> str:
-    return "" if spec.evaluations else "none, no iterations"
+    return "" if spec.cost().evaluations else "none, no iterations"
 
 
 def _local_steps(spec: AttackSpec) -> str:
     if not spec.takes_local_steps:
         return "no"
-    return "unrolled" if spec.repeats_local_steps else "as one batch"
+    return "unrolled" if spec.cost().repeats_local_steps else "as one batch"

@@ -103,7 +103,7 @@ class Traces(GridFigure):
     def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         super().check(names, cells)
         for attack in (cell.attack for cell in self.chosen(names, cells)):
-            if not attack.evaluations:
+            if not attack.cost().evaluations:
                 raise SpecError(
                     f"attack {str(attack)!r} has no iterations to plot; exclude it under where, or "
                     "choose another kind of figure"

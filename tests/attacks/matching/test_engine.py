@@ -220,7 +220,7 @@ def test_an_attack_searches_from_several_starts(make_observation: Make):
     observation, _, _ = make_observation(samples=1)
     attack = parse("attack", "invertgrad+iterations=3+seeds=3")
     alone, found = match(observation, attack.parts()), attack.reconstruct(observation)
-    assert attack.evaluations == 9
+    assert attack.cost().evaluations == 9
     assert (found.objective <= alone.objective).all()
     assert (found.objective < alone.objective).any()
     assert found.iterations.tolist() == [9, 9, 9]

@@ -139,7 +139,7 @@ def test_an_attack_refuses_them_before_it_is_run():
     levels = {"dataset": "digits", "model": "lenet", "client": "fedsgd"}
     with pytest.raises(IncompatibleError, match="label term"):
         attack.check(*(parse(kind, text) for kind, text in levels.items()))
-    assert CPL(optimizer=GaussNewton()).evaluations == 300 * GaussNewton().products
+    assert CPL(optimizer=GaussNewton()).cost().evaluations == 300 * GaussNewton().products
 
 
 def curved(point: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ def test_the_measure_is_its_formula() -> None:
 def test_scores_are_the_measures_derivatives(contrast: Contrast, scale: float) -> None:
     sources = (scale * draw(1, 2, 3, 3, 8)).requires_grad_()
     (slopes,) = torch.autograd.grad(contrast.measure(sources).sum(), sources)
-    torch.testing.assert_close(contrast.scores(sources).values, slopes * 3 * 8)
+    torch.testing.assert_close(contrast.scores(sources)[0], slopes * 3 * 8)
 
 
 @each_contrast
@@ -50,10 +50,10 @@ def test_slopes_are_the_mean_derivative_of_the_scores(contrast: Contrast) -> Non
     """For many values, since the terms that all of them share are taken as constants."""
     source = draw(2, 1, 1, 2, 300)
     jacobian = torch.autograd.functional.jacobian(
-        lambda values: contrast.scores(values.view_as(source)).values.flatten(), source.flatten()
+        lambda values: contrast.scores(values.view_as(source))[0].flatten(), source.flatten()
     )
     expected = jacobian.diagonal().mean()
-    found = contrast.scores(source).slopes.squeeze()
+    found = contrast.scores(source)[1].squeeze()
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0)
 
 
@@ -64,7 +64,7 @@ def test_the_measure_is_homogeneous(contrast: Contrast) -> None:
     torch.testing.assert_close(
         grown, contrast.measure(sources) + factors.abs().log().sum((1, 2, 3))
     )
-    products = (contrast.scores(sources).values * sources).mean((2, 3))
+    products = (contrast.scores(sources)[0] * sources).mean((2, 3))
     torch.testing.assert_close(products, torch.ones(2, 3, dtype=torch.double))
 
 
@@ -184,7 +184,7 @@ FIRST = fixed_point(WHITE, LAPLACIAN)
 def test_sources_correlated_by_chance_come_out_better_than_by_any_rotation() -> None:
     found = maximise_likelihood(WHITE, FIRST, CONTRAST)
     left, _, right = torch.linalg.svd(torch.linalg.inv(MIXING))
-    after = interference(found.matrices @ MIXING)
+    after = interference(found.rows @ MIXING)
     assert (after < 0.5 * interference(FIRST @ MIXING)).all()
     assert (after < interference(left @ right @ MIXING)).all()
     assert after.mean() < 0.05
@@ -192,7 +192,7 @@ def test_sources_correlated_by_chance_come_out_better_than_by_any_rotation() -> 
 
 def test_the_objective_is_minus_the_log_likelihood() -> None:
     found = maximise_likelihood(WHITE, FIRST, CONTRAST)
-    torch.testing.assert_close(found.objective, loss(WHITE, found.matrices))
+    torch.testing.assert_close(found.objective, loss(WHITE, found.rows))
     assert (found.objective < loss(WHITE, FIRST)).all()
     assert (found.objective < loss(WHITE, torch.linalg.inv(MIXING)) + 1e-3).all()
 
@@ -215,7 +215,7 @@ def test_the_likelihood_never_falls_and_ends_where_it_rests(
 def test_the_gradient_vanishes_where_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(independent_components, "LIKELIHOOD_TOLERANCE", 1e-14)
     monkeypatch.setattr(independent_components, "LIKELIHOOD_ITERATIONS", 400)
-    found = maximise_likelihood(WHITE, FIRST, CONTRAST).matrices.requires_grad_()
+    found = maximise_likelihood(WHITE, FIRST, CONTRAST).rows.requires_grad_()
     (gradient,) = torch.autograd.grad(loss(WHITE, found).sum(), found)
     relative = gradient @ found.mT
     assert relative.abs().max() < 1e-4
@@ -226,7 +226,7 @@ def test_the_lengths_and_signs_of_the_first_rows_do_not_matter() -> None:
     found = maximise_likelihood(WHITE, FIRST, CONTRAST)
     scaled = maximise_likelihood(WHITE, factors * FIRST, CONTRAST)
     torch.testing.assert_close(scaled.objective, found.objective)
-    torch.testing.assert_close(scaled.matrices, factors.sign() * found.matrices)
+    torch.testing.assert_close(scaled.rows, factors.sign() * found.rows)
 
 
 def test_a_victim_alone_ends_as_among_others_of_likelihood() -> None:
@@ -236,7 +236,7 @@ def test_a_victim_alone_ends_as_among_others_of_likelihood() -> None:
         alone = maximise_likelihood(WHITE[[victim]], FIRST[[victim]], CONTRAST)
         assert alone.iterations[0] == together.iterations[victim]
         torch.testing.assert_close(alone.objective[0], together.objective[victim])
-        rows = zip(alone.matrices[0], together.matrices[victim], strict=True)
+        rows = zip(alone.rows[0], together.rows[victim], strict=True)
         assert all(torch.cosine_similarity(*pair, dim=0) > 1 - 1e-9 for pair in rows)
 
 
@@ -244,7 +244,7 @@ def test_one_source_is_left_as_it_is() -> None:
     white = WHITE[:, :1]
     white = white / white.square().mean((2, 3), keepdim=True).sqrt()
     found = maximise_likelihood(white, torch.ones(VICTIMS, 1, 1).double(), CONTRAST)
-    torch.testing.assert_close(found.matrices, torch.ones(VICTIMS, 1, 1).double())
+    torch.testing.assert_close(found.rows, torch.ones(VICTIMS, 1, 1).double())
 
 
 def test_few_steps_suffice_for_sources_that_differ_in_sparseness(

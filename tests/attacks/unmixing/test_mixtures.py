@@ -128,13 +128,6 @@ def test_of_noise_alone_one_source_is_counted() -> None:
     assert estimated_sources(Mixture(noise, noise[..., 0])) == [1, 1, 1]
 
 
-def test_victims_are_kept_by_their_numbers() -> None:
-    mixture = mixed(*draw(0, 3, 2))
-    kept = mixture.keep(torch.tensor([2, 0]))
-    assert torch.equal(kept.weight, mixture.weight[[2, 0]])
-    assert torch.equal(kept.bias, mixture.bias[[2, 0]])
-
-
 VICTIMS, SOURCES_NEURONS, SOURCES_FEATURES = 4, 5, 7
 STREAM = torch.Generator().manual_seed(0)
 MIXTURE = Mixture(

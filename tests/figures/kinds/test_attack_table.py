@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from gleak.attacks.base import AttackSpec
+from gleak.attacks.base import AttackSpec, SearchCost
 from gleak.core.errors import SpecError
 from gleak.core.registry import find, load, parse
 from gleak.core.spec import build_spec
@@ -58,7 +58,7 @@ def test_every_attack_has_facts_in_the_same_columns(name: str):
     found = facts_of(spec)
     assert list(found) == list(facts_of(parse("attack", "dlg")))
     assert all(found[key] for key in ("attack", "source", "labels", "optimiser", "local steps"))
-    if spec.evaluations:
+    if spec.cost().evaluations:
         assert found["optimiser"] != ["none, no iterations"]
 
 
@@ -90,9 +90,8 @@ class Joining(AttackSpec):
 class Searching(Joining):
     """One that searches without a word on how."""
 
-    @property
-    def evaluations(self) -> int:
-        return 7
+    def cost(self) -> SearchCost:
+        return SearchCost(evaluations=7)
 
 
 def test_an_attack_that_says_nothing_of_itself():

@@ -323,15 +323,7 @@ def improve(
     images: Denoised,
     stream: torch.Generator,
 ) -> Iterator[Turn]:
-    """Yield the samples, then better ones from turn to turn, without end.
-
-    Args:
-        layer: whose inputs the images are.
-        mixture: the observed gradients.
-        prior: of the images.
-        images: first images.
-        stream: of random numbers.
-    """
+    """Yield the samples, then better ones from turn to turn, without end."""
     while True:
         samples = layer.scaling.samples_of(images.images).clamp(0, 1)
         images = replace(images, images=layer.scaling.of_samples(samples))

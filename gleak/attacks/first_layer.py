@@ -187,13 +187,7 @@ class DenseFirstAttack(AttackSpec):
 
 
 def check_begins_dense(attack: AttackSpec, model: ModelSpec, instead: str) -> None:
-    """Raise `IncompatibleError` if the first layer is a convolution.
-
-    Args:
-        attack: named in the error.
-        model: of the clients.
-        instead: advice of the error.
-    """
+    """Raise `IncompatibleError` if the first layer is a convolution."""
     if model.first_layer == "convolution":
         raise IncompatibleError(
             f"attack {attack} needs a first layer that is dense, but model {model} begins with a "

@@ -182,10 +182,6 @@ def smooth(mixture: NoisyMixture, prior: ImagePrior) -> torch.Tensor:
     is left after subtracting the noise. Differences of neighbouring pixels amplify the noise of
     high frequencies, and would show nothing else without this.
 
-    Args:
-        mixture: the noisy one.
-        prior: of its images.
-
     Returns:
         Shape (neurons, F), of rank N.
     """

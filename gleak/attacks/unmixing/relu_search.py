@@ -122,12 +122,7 @@ def pattern_columns(
 
 
 def sparse_columns(factors: Factors, stream: torch.Generator) -> torch.Tensor:
-    """Run the sparse search; Shape (STARTS, rank), of length 1.
-
-    Args:
-        factors: of one victim's gradients.
-        stream: of random numbers.
-    """
+    """Run the sparse search; Shape (STARTS, rank), of length 1."""
     starts = torch.randn(STARTS, factors.rank, generator=stream, dtype=torch.double)
     return sharpen(factors, starts.to(factors.basis), width=0.1)
 

@@ -231,7 +231,7 @@ def defence_fields(observation: Observation) -> dict[str, Any]:
     Args:
         observation: of one victim.
     """
-    from gleak.models.variational import sampling
+    from gleak.models.stochastic import sampling
 
     kinked = _is_kinked(observation)
     exact = {"distance": Likelihood(), "tv": KINKED_TV if kinked else SMOOTH_TV}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gleak.attacks.matching.label_inference import parameters_of_labels
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
+from gleak.models.differentiation import penalties, sample_losses
 from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
-from gleak.models.sample_losses import penalties, sample_losses
 
 if TYPE_CHECKING:
     from gleak.attacks.observation import Observation

@@ -158,7 +158,7 @@ class MatchingAttack(AttackSpec):
 
     def _check_draws(self, network: torch.nn.Module) -> None:
         """Raise `IncompatibleError` if there are no draws to search."""
-        from gleak.models.variational import sampling
+        from gleak.models.stochastic import sampling
 
         if self.draws == "searched" and not sampling(network):
             raise IncompatibleError(

@@ -21,7 +21,7 @@ from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import write_truth
-from gleak.training.central_training import test_accuracy
+from gleak.training.base import test_accuracy
 
 if TYPE_CHECKING:
     from gleak.studies.cell import Cell

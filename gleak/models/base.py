@@ -1,8 +1,11 @@
-"""Base classes of model specs."""
+"""Base classes of model specs, and what several architectures are built of."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from typing_extensions import override
@@ -17,6 +20,77 @@ Norm = Literal["batch", "none"]
 Normalised = Literal["imagenet", "cifar10", "cifar100", "none"]
 FirstLayer = Literal["convolution", "dense", "unknown"]
 COLOURS = 3
+ACTIVATIONS: dict[str, str] = {
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "relu": "ReLU",
+    "leaky_relu": "LeakyReLU",
+}
+"""Classes of torch by the value of an `Activation`."""
+MEANS_AND_DEVIATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+"""Of intensities in the training sets, for each colour, by the value of a `Normalised`."""
+
+
+def activation_layer(name: Activation) -> torch.nn.Module:
+    """Build an activation function."""
+    layer: torch.nn.Module = getattr(torch.nn, ACTIVATIONS[name])()
+    return layer
+
+
+def normalisation_layers(name: Normalised) -> list[torch.nn.Module]:
+    """Return the layer that normalises images, or no layer for "none"."""
+    from gleak.models.layers import Normalisation
+
+    return [] if name == "none" else [Normalisation(*MEANS_AND_DEVIATIONS[name])]
+
+
+def dropout_layers(probability: float) -> list[torch.nn.Module]:
+    """Return a dropout layer, or no layer for probability 0."""
+    return [torch.nn.Dropout(probability)] if probability else []
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Square convolution with an odd kernel size.
+
+    With padding, only the stride reduces the image; without, the kernel stays within the image.
+    """
+
+    inputs: int
+    outputs: int
+    kernel: int = 3
+    stride: int = 1
+    padded: bool = True
+
+    @property
+    def padding(self) -> int:
+        """Number of zeros on each side of the image."""
+        return self.kernel // 2 if self.padded else 0
+
+    @property
+    def weights(self) -> int:
+        """Number of weights, without biases."""
+        return self.kernel**2 * self.inputs * self.outputs
+
+    def sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """Return height and width of the outputs."""
+        lost = self.kernel - 1 - 2 * self.padding
+        return tuple(math.ceil((side - lost) / self.stride) for side in sides)
+
+    def layer(self, *, bias: bool = True) -> torch.nn.Conv2d:
+        """Build the layer."""
+        return torch.nn.Conv2d(
+            self.inputs,
+            self.outputs,
+            self.kernel,
+            self.stride,
+            padding=self.padding,
+            bias=bias,
+        )
 
 
 class ModelSpec(Spec):
@@ -108,7 +182,7 @@ class PrecodeNetwork(ModelSpec):
     features to means and deviations of k Gaussian values, the client samples the values, and a
     decoder maps them back to features. Encoder and decoder are dense layers without an activation.
     The loss of each sample has beta times the divergence from N(0, I) added (see
-    `gleak.models.sample_losses`). Attackers do not know the sampled values; their network is in
+    `gleak.models.differentiation`). Attackers do not know the sampled values; their network is in
     evaluation mode, which uses the means instead. ``dense_bias`` is false if no dense layer outside
     the block has a bias; those of the block have one.
     """
@@ -160,6 +234,19 @@ class PrecodeNetwork(ModelSpec):
         biases = sum(outputs for _, outputs in self._all_dense(shape, classes))
         missing = 0 if self.dense_bias else sum(outputs for _, outputs in layers)
         return self.dense_multiply_adds(shape, classes) + biases - missing
+
+    def variational_layers(self, features: int) -> list[torch.nn.Module]:
+        """Return the variational block, from features to as many features, or no layer."""
+        if not self.precode:
+            return []
+        from gleak.models.layers import GaussianSample
+
+        parts: dict[str, torch.nn.Module] = {
+            "encoder": torch.nn.Linear(features, 2 * self.precode),
+            "sample": GaussianSample(self.beta),
+            "decoder": torch.nn.Linear(self.precode, features),
+        }
+        return [torch.nn.Sequential(OrderedDict(parts))]
 
     def _all_dense(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         layers = self.dense_layers(shape, classes)

@@ -15,6 +15,7 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
 from gleak.models.base import FirstLayer, ModelSpec
+from gleak.runtime.seeding import drawing_from, torch_stream
 
 FLOPS_PER_MULTIPLY_ADD = 2
 KEPT = 16
@@ -98,8 +99,6 @@ class Custom(ModelSpec):
 def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
     """Return the size of a user's network, `ASSUMED` if it cannot be built and run."""
     from torch.utils.flop_counter import FlopCounterMode
-
-    from gleak.runtime.seeding import drawing_from, torch_stream
 
     try:
         with drawing_from(torch_stream(0, "construction")):

@@ -13,6 +13,7 @@ from gleak.models.parameters import (
     independent_copy,
     random_samples,
     trained_parameters,
+    unwrapped,
 )
 from gleak.models.stochastic import sampling_layers, stochastic_training_mode
 from gleak.models.tracing import (
@@ -22,7 +23,6 @@ from gleak.models.tracing import (
     layer_without_graph,
     trace,
 )
-from gleak.models.wrappers import unwrapped
 
 SAMPLES = 3
 

@@ -10,8 +10,13 @@ from typing_extensions import override
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.models.base import Activation, PrecodeNetwork
-from gleak.models.convolution import Convolution
+from gleak.models.base import (
+    Activation,
+    Convolution,
+    PrecodeNetwork,
+    activation_layer,
+    dropout_layers,
+)
 from gleak.models.staged import Pooling, StagedNetwork
 
 STRIDES = (2, 2, 1)
@@ -41,18 +46,14 @@ class LeNet(PrecodeNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-
-        from gleak.models.layers import activation, dropout_layers
-        from gleak.models.variational import variational_layers
-
         layers: list[torch.nn.Module] = []
         channels = shape[0]
         for stride in STRIDES:
             layers += [torch.nn.Conv2d(channels, self.width, 5, stride, padding=2)]
-            layers += [activation(self.activation)]
+            layers += [activation_layer(self.activation)]
             channels = self.width
         ((features, _),) = self.dense_layers(shape, classes)
-        before = [*dropout_layers(self.dropout), *variational_layers(self, features)]
+        before = [*dropout_layers(self.dropout), *self.variational_layers(features)]
         return torch.nn.Sequential(
             *layers, torch.nn.Flatten(), *before, torch.nn.Linear(features, classes)
         )
@@ -121,9 +122,6 @@ class LeNet5(StagedNetwork):
             [Convolution(channels, first, KERNEL)],
             [Convolution(first, second, KERNEL, padded=False)],
         ]
-
-
-KERNEL = 5
 
 
 @register("lenet128")

@@ -1,9 +1,9 @@
-"""Trained parameters of networks, and copies of networks."""
+"""Parameters of networks and their names, copies of networks, and wrappers around them."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -110,23 +110,12 @@ def _derived_values(network: torch.nn.Module) -> dict[int, Any]:
     Older reparametrisations (weight norm, spectral norm, pruning) keep the computed weight as an
     attribute of the layer and compute it anew in every forward pass.
     """
-    return {id(value): value.detach().clone() for value in _computed_attributes(network)}
-
-
-def _computed_attributes(network: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for layer in network.modules():
-        for value in vars(layer).values():
-            if isinstance(value, torch.Tensor) and not value.is_leaf:
-                yield value
-
-
-def _has(network: torch.nn.Module, name: str) -> bool:
-    """Return True if a layer has a parameter, its own, shared or computed, of this name."""
-    try:
-        attrgetter(name)(network)
-    except AttributeError:
-        return False
-    return True
+    return {
+        id(value): value.detach().clone()
+        for layer in network.modules()
+        for value in vars(layer).values()
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    }
 
 
 def check_trained(network: torch.nn.Module, read: Collection[str]) -> None:
@@ -147,3 +136,40 @@ def check_trained(network: torch.nn.Module, read: Collection[str]) -> None:
                 f"the attack reads the gradient of {name}, which is {why} in this model, so that "
                 "clients do not send it; use an attack that matches gradients"
             )
+
+
+def _has(network: torch.nn.Module, name: str) -> bool:
+    """Return True if a layer has a parameter, its own, shared or computed, of this name."""
+    try:
+        attrgetter(name)(network)
+    except AttributeError:
+        return False
+    return True
+
+
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the network inside of `DataParallel`, `DistributedDataParallel` or `compile`."""
+    while (inner := _inside(model)) is not None:
+        model = getattr(model, inner)
+    return model
+
+
+def prefix_of(model: torch.nn.Module) -> str:
+    """Return what a wrapper puts before the names of its network's parameters."""
+    inner = _inside(model)
+    return "" if inner is None else f"{inner}.{prefix_of(getattr(model, inner))}"
+
+
+def without_prefix(values: Any, model: torch.nn.Module) -> Any:
+    """Replace the names of a wrapper's parameters in a mapping by those of the network inside."""
+    prefix = prefix_of(model)
+    if not prefix or not isinstance(values, Mapping):
+        return values
+    return {name.removeprefix(prefix): value for name, value in values.items()}
+
+
+def _inside(model: torch.nn.Module) -> str | None:
+    """Return the name of the network in a wrapper of torch."""
+    if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        return "module"
+    return "_orig_mod" if isinstance(getattr(model, "_orig_mod", None), torch.nn.Module) else None

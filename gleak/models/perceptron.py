@@ -16,7 +16,10 @@ from gleak.models.base import (
     FirstLayer,
     Normalised,
     PrecodeNetwork,
+    activation_layer,
     check_colours,
+    dropout_layers,
+    normalisation_layers,
 )
 
 
@@ -57,18 +60,14 @@ class Perceptron(PrecodeNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-
-        from gleak.models.layers import activation, dropout_layers, normalisation_layers
-        from gleak.models.variational import variational_layers
-
         first, last = self.dense_layers(shape, classes)
         return torch.nn.Sequential(
             *normalisation_layers(self.normalise),
             torch.nn.Flatten(),
             torch.nn.Linear(*first),
-            activation(self.activation),
+            activation_layer(self.activation),
             *dropout_layers(self.dropout),
-            *variational_layers(self, self.hidden),
+            *self.variational_layers(self.hidden),
             torch.nn.Linear(*last),
         )
 

@@ -1,13 +1,10 @@
-"""Residual networks (He et al. 2016).
-
-This module describes the layers without building them, to estimate costs without torch. The layers
-themselves are built by `gleak.models.resnet_layers`.
-"""
+"""Residual networks (He et al. 2016)."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,8 +15,16 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
-from gleak.models.base import Activation, Norm, Normalised, PrecodeNetwork, check_colours
-from gleak.models.convolution import Convolution
+from gleak.models.base import (
+    Activation,
+    Convolution,
+    Norm,
+    Normalised,
+    PrecodeNetwork,
+    activation_layer,
+    check_colours,
+    normalisation_layers,
+)
 
 WIDENING = 4
 
@@ -101,9 +106,47 @@ class ResidualNetwork(PrecodeNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        from gleak.models.resnet_layers import residual_layers
+        layers = normalisation_layers(self.normalise)
+        layers += [*self._built(self.stem(shape[0])).values(), activation_layer(self.activation)]
+        for block in self.blocks():
+            layers += [self._block(block), activation_layer(self.activation)]
+        ((features, _),) = self.dense_layers(shape, classes)
+        layers += [torch.nn.AdaptiveAvgPool2d(self.positions), torch.nn.Flatten()]
+        layers += self.variational_layers(features)
+        last = torch.nn.Linear(features, classes, bias=self.dense_bias)
+        return torch.nn.Sequential(*layers, last)
 
-        return residual_layers(self, self.stem(shape[0]), classes)
+    def _built(self, convolution: Convolution, number: int = 1) -> dict[str, torch.nn.Module]:
+        """Build a convolution with biases, or with a batch normalisation, named as by torchvision.
+
+        Args:
+            convolution: what is built.
+            number: of the convolution in its block, which ends the names.
+        """
+        if self.norm == "batch":
+            norm = torch.nn.BatchNorm2d(convolution.outputs)
+            return {f"conv{number}": convolution.layer(bias=False), f"bn{number}": norm}
+        return {f"conv{number}": convolution.layer(bias=self.convolution_bias)}
+
+    def _block(self, block: Block, *, activated: bool = False) -> torch.nn.Module:
+        """Build a block, whose last convolution is not activated before the sum.
+
+        Args:
+            block: what is built.
+            activated: activate the sum, and name the layers as torchvision does.
+        """
+        from gleak.models.layers import ActivatedResidual, Residual
+
+        body: dict[str, torch.nn.Module] = {}
+        for number, convolution in enumerate(block.body, start=1):
+            body |= self._built(convolution, number)
+            if number < len(block.body):
+                body[f"activation{number}"] = activation_layer(self.activation)
+        parallel = {} if block.shortcut is None else self._built(block.shortcut)
+        shortcut = torch.nn.Sequential(*parallel.values())
+        if activated:
+            return ActivatedResidual(body, shortcut, activation_layer(self.activation))
+        return Residual(torch.nn.Sequential(*body.values()), shortcut)
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
@@ -204,9 +247,22 @@ class ImageNetResidual(ResidualNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        from gleak.models.resnet_layers import resnet_layers
-
-        return resnet_layers(self, self.stem(shape[0]), classes)
+        parts: dict[str, torch.nn.Module] = {
+            "normalisation": torch.nn.Sequential(*normalisation_layers(self.normalise)),
+            **self._built(self.stem(shape[0])),
+            "activation": activation_layer(self.activation),
+            "maxpool": torch.nn.MaxPool2d(3, stride=2, padding=1),
+        }
+        for number, stage in enumerate(self.stages(), start=1):
+            blocks = [self._block(block, activated=True) for block in stage]
+            parts[f"layer{number}"] = torch.nn.Sequential(*blocks)
+        parts |= {
+            "avgpool": torch.nn.AdaptiveAvgPool2d(1),
+            "flatten": torch.nn.Flatten(),
+            "precode": torch.nn.Sequential(*self.variational_layers(self.features)),
+            "fc": torch.nn.Linear(self.features, classes),
+        }
+        return torch.nn.Sequential(OrderedDict(parts))
 
 
 @register("resnet18")

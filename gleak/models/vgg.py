@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import OrderedDict
 from itertools import pairwise
 from typing import ClassVar
 
@@ -12,8 +13,14 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
-from gleak.models.base import Activation, Norm, Normalised, check_colours
-from gleak.models.convolution import Convolution
+from gleak.models.base import (
+    Activation,
+    Convolution,
+    Norm,
+    Normalised,
+    check_colours,
+    normalisation_layers,
+)
 from gleak.models.staged import StagedNetwork
 
 STAGES = 3
@@ -73,9 +80,15 @@ class VGG(StagedNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        from gleak.models.staged_layers import vgg_layers
-
-        return vgg_layers(self, shape, classes)
+        pooled = self.pooled
+        parts: dict[str, torch.nn.Module] = {
+            "normalisation": torch.nn.Sequential(*normalisation_layers(self.normalise)),
+            "features": torch.nn.Sequential(*self.convolutional_layers(shape[0], self.norm)),
+            "avgpool": torch.nn.AdaptiveAvgPool2d(pooled) if pooled else torch.nn.Identity(),
+            "flatten": torch.nn.Flatten(),
+            "classifier": torch.nn.Sequential(*self.classifier_layers(shape, classes)),
+        }
+        return torch.nn.Sequential(OrderedDict(parts))
 
 
 class DoublingVGG(VGG):

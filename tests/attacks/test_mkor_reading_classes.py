@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from gleak.attacks.mkor_reading import ClassFeatures, read_classes, whole_counts
 from gleak.core.registry import parse
 from gleak.crafting.mkor_layers import craft_classes, path_gains
+from gleak.models.base import ACTIVATIONS, activation_layer
 from gleak.models.chain import decompose
-from gleak.models.layers import ACTIVATIONS
-from gleak.models.sample_losses import sample_losses
-from gleak.models.staged_layers import dense_layers
+from gleak.models.differentiation import sample_losses
 
 CLASSES, FEATURES, WIDTH = 4, 12, 40
 REPEATED = (3, 0, 2, 1, 3, 2, 3)
@@ -69,7 +68,12 @@ def batch(
 ) -> Batch:
     torch.manual_seed(layers)
     sizes = pairwise([FEATURES, *[WIDTH] * (layers - 1), CLASSES])
-    network = nn.Sequential(*dense_layers([*sizes], activation, dropout, bias=True)).eval()
+    *parts, _, _ = (
+        part
+        for pair in sizes
+        for part in (nn.Linear(*pair), activation_layer(activation), nn.Dropout(dropout))
+    )
+    network = nn.Sequential(*parts).eval()
     made_up, spec = torch.rand(64, FEATURES), parse("crafting", crafting)
     random = torch.Generator().manual_seed(0)
     paths = craft_classes(decompose(network).dense, made_up, spec, random)

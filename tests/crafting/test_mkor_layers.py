@@ -22,10 +22,9 @@ from gleak.crafting.mkor_layers import (
 )
 from gleak.crafting.mkor_network import synthetic_images
 from gleak.crafting.mkor_views import Layout, plan_views
+from gleak.models.base import ACTIVATIONS, activation_layer
 from gleak.models.chain import Chain, decompose
 from gleak.models.layer_search import features_before
-from gleak.models.layers import ACTIVATIONS
-from gleak.models.staged_layers import dense_layers
 
 CLASSES, FEATURES, WIDTH = 4, 12, 40
 each_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -52,7 +51,12 @@ def laid(
 ) -> Laid:
     torch.manual_seed(layers)
     sizes = pairwise([FEATURES, *[width] * (layers - 1), CLASSES])
-    network = nn.Sequential(*dense_layers([*sizes], activation, dropout, bias=True)).eval()
+    *parts, _, _ = (
+        part
+        for pair in sizes
+        for part in (nn.Linear(*pair), activation_layer(activation), nn.Dropout(dropout))
+    )
+    network = nn.Sequential(*parts).eval()
     before, after = decompose(deepcopy(network)), decompose(network)
     random = torch.Generator().manual_seed(seed)
     paths = craft_classes(

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.defenses import sample_clipping
+from gleak.defenses import differential_privacy
 from gleak.local_training.base import LocalGradient
 from gleak.local_training.gradient_descent import gradients
 from gleak.runtime.seeding import drawing_from
@@ -199,7 +199,7 @@ def test_gradients_of_samples_are_clipped_and_averaged(
     model: str, bound: float, values: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether one sample is taken at a time or all at once."""
-    monkeypatch.setattr(sample_clipping, "MAX_VALUES", values)
+    monkeypatch.setattr(differential_privacy, "MAX_VALUES", values)
     net = network(model)
     _, slopes, _ = step(f"{SILENT}+clip={bound}", net)
     for name, parts in slow_clipped(net, bound).items():

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from gleak.core.registry import parse
-from gleak.defenses import sensitivity
-from gleak.defenses.sensitivity import estimated_norms, exact_norms, sensitivities
+from gleak.defenses import soteria
+from gleak.defenses.soteria import estimated_norms, exact_norms, sensitivities
 from gleak.models import batching
 from gleak.models.layer_search import features_before, first_dense_input
 from gleak.runtime.seeding import drawing_from
@@ -23,7 +23,7 @@ def network(name: str) -> nn.Module:
     return model.eval()
 
 
-def features_of(model: nn.Module) -> sensitivity.Features:
+def features_of(model: nn.Module) -> soteria.Features:
     entry = first_dense_input(model, IMAGES)
     assert entry is not None
     return features_before(model, entry.layer)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.models.convolution import Convolution
+from gleak.models.base import Convolution
 
 
 @given(

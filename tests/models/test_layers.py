@@ -6,7 +6,8 @@ from torch import nn
 
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.models.layers import Normalisation, normalisation_layers
+from gleak.models.base import normalisation_layers
+from gleak.models.layers import Normalisation
 
 NAMES = ["lenet", "mlp", "fc2"]
 SHAPE = (1, 8, 8)

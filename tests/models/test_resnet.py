@@ -8,9 +8,9 @@ from gleak.attacks.matching.gradients import ClientTraining
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.models.convolution import Convolution
+from gleak.models.base import Convolution
+from gleak.models.layers import ActivatedResidual, Residual
 from gleak.models.resnet import Block, basic_block, bottleneck
-from gleak.models.resnet_layers import ActivatedResidual, Residual
 from gleak.runtime.torchvision_ops import ensure_operators
 
 

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.models.differentiation import penalties, sample_losses
 from gleak.models.layers import Penalised
-from gleak.models.sample_losses import penalties, sample_losses
 
 
 def test_cross_entropy_is_torchs_on_hard_and_soft_labels() -> None:

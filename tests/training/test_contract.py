@@ -17,8 +17,8 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.models import batching
 from gleak.models.broadcast import load_network
-from gleak.training import central_training
 from gleak.training.base import InitialisedSpec
+from gleak.training.base import test_accuracy as accuracy
 from gleak.training.train_model import train_model
 
 Stops = Callable[[Callable[[], bytes]], tuple[bytes, int]]
@@ -107,7 +107,7 @@ def test_central_training_learns(images: Dataset) -> None:
     assert len(history.train_loss) == len(history.test_accuracy) == 30
     assert history.train_loss[-1] < history.train_loss[0] / 2
     assert history.test_accuracy[-1] > 0.8
-    assert history.test_accuracy[-1:] == central_training.test_accuracy(network, images)
+    assert history.test_accuracy[-1:] == accuracy(network, images)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_accuracy_counts_right_answers_in_batches(
 
     monkeypatch.setattr(batching, "VALUES", 7 * 3 * 8 * 8)
     network = Answers()
-    assert central_training.test_accuracy(network, images) == [0.25]
+    assert accuracy(network, images) == [0.25]
     assert network.training
 
 

@@ -20,9 +20,8 @@ from gleak.artifacts.encodings import Dense
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.defenses.base import DefenseSpec, Memory
-from gleak.training import central_training
-from gleak.training.federated import Federated
-from gleak.training.federated_training import Federation, partition
+from gleak.training.base import test_accuracy as accuracy
+from gleak.training.federated import Federated, Federation, partition
 
 SEED = 3
 
@@ -214,7 +213,7 @@ def test_accuracy_rises_on_digits(alpha: str) -> None:
     assert len(history.train_loss) == len(history.test_accuracy) == 8
     assert history.train_loss[-1] < history.train_loss[0] / 2
     assert history.test_accuracy[0] + 0.2 < history.test_accuracy[-1] > 0.8
-    assert history.test_accuracy[-1:] == central_training.test_accuracy(network, digits)
+    assert history.test_accuracy[-1:] == accuracy(network, digits)
 
 
 def test_a_training_that_diverges_is_refused(images: Dataset) -> None:

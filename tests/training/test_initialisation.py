@@ -9,8 +9,7 @@ from torch.nn.utils import parameters_to_vector
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.registry import parse
-from gleak.training.base import Init
-from gleak.training.initialisation import initialise
+from gleak.training.base import Init, initialise
 
 
 def drawn(init: Init, model: str = "resnet20", seed: int = 0) -> nn.Module:

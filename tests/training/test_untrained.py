@@ -16,7 +16,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.runtime.hub_weights import checkpoint_path
-from gleak.training.central_training import test_accuracy as accuracy
+from gleak.training.base import test_accuracy as accuracy
 
 Save = Callable[..., Path]
 State = dict[str, Tensor]

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from gleak.attacks.matching.gradient_matching import GradientMatching, gradients_of
 from gleak.core.lazy import torch
-from gleak.models.variational import noise_sizes, with_noise_as_input
+from gleak.models.stochastic import noise_sizes, with_noise_as_input
 
 if TYPE_CHECKING:
     from gleak.attacks.matching.parts import Parts

@@ -15,7 +15,7 @@ from typing_extensions import override
 from gleak.attacks.matching.distances.base import Piece
 from gleak.attacks.matching.pieces import FormedPiece
 from gleak.core.lazy import torch
-from gleak.models.sample_losses import penalties, sample_losses
+from gleak.models.differentiation import penalties, sample_losses
 
 if TYPE_CHECKING:
     from gleak.attacks.matching.parts import ClientModel
@@ -30,7 +30,7 @@ class ClientTraining:
 
     Args:
         model: with the broadcast parameters.
-        loss: see `gleak.models.sample_losses`.
+        loss: see `gleak.models.differentiation`.
         input_shape: of a sample.
         classes: number of logits.
         trained: names of the trained parameters; the others are frozen.

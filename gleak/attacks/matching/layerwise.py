@@ -16,7 +16,7 @@ from gleak.attacks.matching.gradients import ClientTraining
 from gleak.attacks.matching.microbatches import SamplewiseGradients
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
 from gleak.core.lazy import torch
-from gleak.models.sample_losses import penalties, sample_losses
+from gleak.models.differentiation import penalties, sample_losses
 
 OutputFunction = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""

@@ -34,8 +34,8 @@ from gleak.attacks.matching.layerwise import UnsplittableError, padded_rows
 from gleak.attacks.matching.microbatches import SamplewiseGradients
 from gleak.attacks.matching.pieces import FormedPiece
 from gleak.core.lazy import torch
+from gleak.models.differentiation import penalised_layers, sample_losses
 from gleak.models.parameters import independent_copy
-from gleak.models.sample_losses import penalised_layers, sample_losses
 
 IMAGES = 4
 GIVEN = 2

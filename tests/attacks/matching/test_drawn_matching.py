@@ -14,7 +14,7 @@ from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.core.registry import parse
 from gleak.models.layers import GaussianSample
-from gleak.models.variational import noise_sizes, sampling, with_noise_as_input
+from gleak.models.stochastic import noise_sizes, sampling, with_noise_as_input
 from tests.attacks.matching.slopes import assert_gradient_of_objective
 
 MODEL = "lenet+width=3+precode=5"

@@ -23,11 +23,10 @@ from gleak.attacks.matching.gradients import (
 )
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.registry import parse
-from gleak.models.base import Activation, Norm, Normalised
+from gleak.models.base import Activation, Convolution, Norm, Normalised
 from gleak.models.batch_norm import run_by_clients
-from gleak.models.convolution import Convolution
+from gleak.models.differentiation import sample_losses
 from gleak.models.resnet import Block, ResidualNetwork, basic_block
-from gleak.models.sample_losses import sample_losses
 
 SHAPE = (2, 7, 6)
 CLASSES = 5

@@ -12,16 +12,23 @@ from gleak.artifacts.knowledge import Knowledge
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.knowledge.autoencoder import CODE_CHANNELS, Codec, Generator
-from gleak.knowledge.autoencoder_network import DecoderTrainer, _divergence, with_channels
+from gleak.knowledge.autoencoder import (
+    CODE_CHANNELS,
+    Codec,
+    DecoderTrainer,
+    Generator,
+    divergence,
+)
 from gleak.knowledge.loading import load_knowledge
+from gleak.knowledge.networks import with_channels
 from gleak.knowledge.train_knowledge import train_knowledge
 
 
 @pytest.mark.parametrize(("size", "side"), [(8192, 32), (2048, 16), (512, 8)])
 def test_the_papers_codes_are_pictures_of_eight_channels(size: int, side: int) -> None:
-    plan = Codec(size=size).plan((3, 128, 128))
-    assert (plan.code, plan.sides[-1]) == (CODE_CHANNELS, (side, side))
+    spec, shape = Codec(size=size), (3, 128, 128)
+    found = spec.code_channels(shape), spec.pyramid(shape).sides[-1]
+    assert found == (CODE_CHANNELS, (side, side))
 
 
 @given(
@@ -107,7 +114,7 @@ def test_the_divergence_is_that_of_normal_distributions(mean: float, log_varianc
         for words in ((mean, math.exp(log_variance / 2)), (0.0, 1.0))
     )
     expected = 3 * torch.distributions.kl_divergence(one, other)
-    found = _divergence(torch.full((1, 3), mean), torch.full((1, 3), log_variance))
+    found = divergence(torch.full((1, 3), mean), torch.full((1, 3), log_variance))
     torch.testing.assert_close(found, expected[None], rtol=1e-4, atol=1e-5)
 
 

@@ -15,9 +15,9 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.knowledge.biggan import ATTENTION_REDUCTION, CODE, IMAGE, BigGAN
-from gleak.knowledge.biggan_network import BigGANDeep, Normalisation, SelfAttention
+from gleak.knowledge.biggan import ATTENTION_REDUCTION, CODE, IMAGE, BigGAN, attention
 from gleak.knowledge.loading import load_knowledge
+from gleak.knowledge.networks import BigGANDeep, Normalisation, SelfAttention
 from gleak.knowledge.train_knowledge import train_knowledge
 
 CLASSES = 3
@@ -121,8 +121,8 @@ def test_tensors_have_the_names_and_shapes_of_published_files() -> None:
     }
     assert {name: tuple(state[name].shape) for name in shapes} == shapes
     normalisations, convolutions = 40 * (2 + 2 * 3), 40 * 4
-    attention, ends = 1 + 4 * 3, 1 + 4 + 4 + 4
-    assert len(state) == normalisations + convolutions + attention + ends
+    attending, ends = 1 + 4 * 3, 1 + 4 + 4 + 4
+    assert len(state) == normalisations + convolutions + attending + ends
 
 
 def test_images_follow_from_code_and_class_each_for_itself() -> None:
@@ -140,7 +140,7 @@ def test_images_follow_from_code_and_class_each_for_itself() -> None:
 
 
 def test_attention_is_that_of_the_library() -> None:
-    layer = SelfAttention(16).eval()
+    layer = SelfAttention(attention(16)).eval()
     layer.gamma.data.fill_(1.0)
     features = torch.randn(2, 16, 8, 8, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gleak.attacks.mkor_reading import ClassFeatures, read_classes, whole_counts
 from gleak.core.registry import parse
-from gleak.crafting.mkor_layers import craft_classes, path_gains
+from gleak.crafting.mkor import craft_classes, path_gains
 from gleak.models.base import ACTIVATIONS, activation_layer
 from gleak.models.chain import decompose
 from gleak.models.differentiation import sample_losses

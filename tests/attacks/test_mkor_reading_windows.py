@@ -22,7 +22,6 @@ from gleak.attacks.mkor_reading import (
     intensities,
 )
 from gleak.core.registry import parse
-from gleak.crafting.mkor_network import craft_network
 from gleak.models.layer_search import features_before
 
 SHAPE = (3, 16, 16)
@@ -51,7 +50,7 @@ def crafted(model: str, crafting: str = NAIVE) -> tuple[nn.Module, Secret]:
             nn.init.uniform_(layer.running_var, 0.5, 2)
             nn.init.normal_(layer.weight)
             nn.init.normal_(layer.bias, std=0.3)
-    return network, craft_network(network, SHAPE, parse("crafting", crafting), 0)
+    return network, parse("crafting", crafting).craft_network(network, SHAPE, 4, 0)
 
 
 @torch.no_grad()

@@ -13,15 +13,14 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.crafting.mkor_layers import (
+from gleak.crafting.mkor import (
     ClassPaths,
     craft_classes,
-    craft_convolutions,
     needs_pairs,
     path_gains,
+    synthetic_images,
 )
-from gleak.crafting.mkor_network import synthetic_images
-from gleak.crafting.mkor_views import Layout, plan_views
+from gleak.crafting.mkor_views import Layout, craft_convolutions, plan_views
 from gleak.models.base import ACTIVATIONS, activation_layer
 from gleak.models.chain import Chain, decompose
 from gleak.models.layer_search import features_before
@@ -239,8 +238,16 @@ def lay(untrained: Callable[..., nn.Module]) -> Lay:
         before, after = decompose(deepcopy(network)), decompose(network)
         layout = plan_views(after.convolutions, SHAPE, None)
         random = torch.Generator().manual_seed(seed)
+        spec = parse("crafting", crafting)
         channels = craft_convolutions(
-            after, layout, synthetic_images(SHAPE, seed), parse("crafting", crafting), random
+            after,
+            layout,
+            synthetic_images(SHAPE, seed),
+            random,
+            naive=spec.hiding == "naive",
+            beta=spec.beta,
+            noise=spec.noise,
+            quiet=spec.quiet,
         )
         return CraftedConvolutions(before, after, layout, channels, network)
 

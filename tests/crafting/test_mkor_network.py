@@ -12,7 +12,7 @@ from torch import nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.crafting.mkor_network import craft_network, grey_responses, synthetic_images
+from gleak.crafting.mkor import grey_responses, synthetic_images
 from gleak.models.chain import decompose
 
 SHAPE = (3, 16, 16)
@@ -21,7 +21,7 @@ Untrained = Callable[..., nn.Module]
 
 
 def crafted(network: nn.Module, crafting: str = "mkor", seed: int = 0) -> dict[str, np.ndarray]:
-    return craft_network(network, SHAPE, parse("crafting", crafting), seed)
+    return parse("crafting", crafting).craft_network(network, SHAPE, 4, seed)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (2, 5, 5)])

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.crafting.mkor_layers import craft_convolutions
-from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
+from gleak.crafting.mkor_views import Layout, craft_convolutions, plan_views, view_arrays
 from gleak.models.chain import decompose
 
-NAIVE = parse("crafting", "mkor+hiding=naive")
+NAIVE = {"naive": True, "beta": 1, "noise": 0, "quiet": 0}
 POOLS = {"max": nn.MaxPool2d, "mean": nn.AvgPool2d}
 
 
@@ -79,7 +78,7 @@ def test_naive_channels_show_exactly_the_windows_of_the_plan(
     images = torch.rand(2, 1, side, side, generator=torch.Generator().manual_seed(0))
     chain = decompose(layers)
     layout = plan_views(chain.convolutions, (1, side, side), directions)
-    channels = craft_convolutions(chain, layout, images, NAIVE, torch.Generator())
+    channels = craft_convolutions(chain, layout, images, torch.Generator(), **NAIVE)
     found = layers(images)[:, channels]
     expected = windows_shown(images, layout.views, layout.windows, way == "max")
     assert found.shape == expected.shape

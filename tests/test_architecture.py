@@ -33,7 +33,7 @@ LAYERS = (
 )
 """From the lowest to the highest, and in a layer from the left to the right."""
 HEAVY = (
-    "torch._C torchvision torchmetrics lpips pandas matplotlib seaborn sklearn skimage scipy optuna"
+    "torch torchvision torchmetrics lpips pandas matplotlib seaborn sklearn skimage scipy optuna"
 )
 HEAVIEST_IMPORTS = tuple(HEAVY.split())
 LONGEST_MODULE = 500

@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
+from gleak.core.lazy import sklearn
 from gleak.core.registry import register
-from gleak.data.base import DatasetSpec, Modality
-from gleak.data.splits import join_splits, stratified
+from gleak.data.base import DatasetSpec, Modality, join_splits, stratified
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -207,13 +207,10 @@ class BreastCancer(DatasetSpec):
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
         """Read all biopsies, independently of ``seed``."""
-        from pandas import DataFrame
-        from sklearn.datasets import load_breast_cancer
-
-        biopsies = load_breast_cancer()
-        train, test = stratified(biopsies.data, biopsies.target)
-        tables = (DataFrame(rows, columns=biopsies.feature_names) for rows, _ in (train, test))
-        features = encode_table(*tables)
+        biopsies = sklearn.datasets.load_breast_cancer(as_frame=True)
+        labels = biopsies.target.to_numpy()
+        train, test = stratified(np.arange(len(labels)), labels)
+        features = encode_table(biopsies.data.iloc[train[0]], biopsies.data.iloc[test[0]])
         return join_splits(
             (features.train, train[1]),
             (features.test, test[1]),

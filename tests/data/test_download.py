@@ -10,8 +10,8 @@ from PIL import Image
 from sklearn.datasets import fetch_lfw_people
 
 from gleak.core.errors import DataError
+from gleak.data.base import stratified
 from gleak.data.download import WINDOW, Cifar10, Cifar100, Lfw, Mnist, TorchvisionDataset
-from gleak.data.splits import stratified
 from gleak.runtime.torchvision_ops import ensure_operators
 
 

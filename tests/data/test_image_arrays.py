@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from gleak.core.errors import DataError
-from gleak.data.image_arrays import quantize, read_pixels, to_pixels
+from gleak.data.base import quantize, read_pixels, to_pixels
 
 
 def test_the_centre_is_cut_out_along_the_longer_side() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.data.splits import first_per_class, stratified
+from gleak.data.base import first_per_class, stratified
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=40).map(np.array)
 

@@ -155,12 +155,6 @@ def _alike(values: np.ndarray, expected: np.ndarray) -> bool:
 def craft_parameters(crafting: CraftingSpec, model_path: Path, folder: Path, *, seed: int) -> None:
     """Craft the parameters that are broadcast and write them with the secret of the server.
 
-    Args:
-        crafting: the server.
-        model_path: ``model.h5``.
-        folder: output folder of ``parameters.h5`` and ``secret.h5``.
-        seed: seed of the run.
-
     Raises:
         IncompatibleError: the model cannot be crafted.
     """

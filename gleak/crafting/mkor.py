@@ -395,7 +395,6 @@ def synthetic_images(shape: Sequence[int], seed: int) -> torch.Tensor:
 
 
 def _cloud(shape: Sequence[int], slope: float, random: torch.Generator) -> torch.Tensor:
-    """Draw a random field with a falling spectrum and correlated colours."""
     colours, height, width = shape
     frequencies = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width))
     amplitudes = frequencies.clamp(min=1 / height) ** -slope

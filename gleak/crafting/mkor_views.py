@@ -86,7 +86,6 @@ class Layout:
 
     @property
     def views(self) -> list[View]:
-        """Views in the channels before the dense layers."""
         return [tap.view for tap in self.taps[-1]]
 
 
@@ -122,7 +121,6 @@ def plan_views(
 
 
 def _check_step(step: ConvolutionStep) -> None:
-    """Raise `IncompatibleError` if one-hot kernels do not suit a convolution or its pooling."""
     layer, pool = step.layer, step.pool
     size = layer.kernel_size[0]
     square = len({*layer.kernel_size}) == len({*layer.stride}) == len({*layer.padding}) == 1
@@ -155,7 +153,6 @@ def _check_gaps(steps: Sequence[ConvolutionStep]) -> None:
 
 
 def _shortage(steps: Sequence[ConvolutionStep], layout: Layout) -> str | None:
-    """Describe the first convolution with too few channels for a layout; None if there is none."""
     for step, taps in zip(steps, layout.taps, strict=True):
         if len(taps) > step.layer.out_channels:
             return (
@@ -217,7 +214,6 @@ def _taps(views: Sequence[View], shifts: Sequence[int], scale: int, bounded: boo
 
 
 def _downsampled(windows: Windows, step: ConvolutionStep) -> Windows:
-    """Return the positions of the values after a layer."""
     strided = int(step.layer.stride[0])
     scale, values = windows.scale * strided, -(-windows.values // strided)
     if step.pool is None:
@@ -381,13 +377,11 @@ def _set_kernels(
 
 
 def _bias(step: ConvolutionStep) -> torch.Tensor:
-    """Return the bias of the convolution, checked by `plan_views`."""
     assert step.layer.bias is not None
     return step.layer.bias.data
 
 
 def _batch_norm(step: ConvolutionStep, channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return scale and shift of batch normalisation in these channels; Shape (K) each."""
     norm = step.norm
     if norm is None:
         return torch.ones(len(channels)), torch.zeros(len(channels))

@@ -97,10 +97,6 @@ def size_field(default: int, *, largest: int = 1024) -> Any:
 def to_pixels(image: Image.Image, shape: tuple[int, ...]) -> np.ndarray:
     """Resize an image to fit the shorter side (bilinear, antialiased) and crop its centre.
 
-    Args:
-        image: an image with 8 bits per channel.
-        shape: (C, H, W) with C 1 (grey) or 3 (RGB).
-
     Returns:
         Shape (C, H, W), uint8.
 
@@ -116,7 +112,6 @@ def to_pixels(image: Image.Image, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def stack_pixels(images: Iterable[Image.Image], count: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert ``count`` images, opened one at a time, to an array; Shape (count, C, H, W)."""
     pixels = np.empty((count, *shape), dtype=np.uint8)
     for row, image in zip(pixels, images, strict=True):
         row[...] = to_pixels(image, shape)

@@ -58,6 +58,7 @@ class Digits(DatasetSpec):
     """Handwritten digits, 8 x 8 grey pixels, resized."""
 
     source: ClassVar[str] = "bundled with scikit-learn; UCI, Alpaydin and Kaynak 1998, CC BY 4.0"
+    classes: ClassVar[int] = 10
 
     size: int = size_field(16)
 
@@ -65,11 +66,6 @@ class Digits(DatasetSpec):
     def shape(self) -> tuple[int, ...]:
         """Shape of an image, grey."""
         return (1, self.size, self.size)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 10."""
-        return 10
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -88,6 +84,7 @@ class Faces(DatasetSpec):
     """100 faces and 100 background patches, 25 x 25 grey pixels, resized."""
 
     source: ClassVar[str] = "bundled with scikit-image; from LFW, no explicit licence"
+    classes: ClassVar[int] = 2
 
     size: int = size_field(32)
 
@@ -95,11 +92,6 @@ class Faces(DatasetSpec):
     def shape(self) -> tuple[int, ...]:
         """Shape of an image, grey."""
         return (1, self.size, self.size)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes: face and background."""
-        return 2
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -146,7 +138,6 @@ class Photograph:
             return Image.open(file).convert("RGB")
 
     def part(self, split: str) -> Image.Image:
-        """Read the part that the crops of a split are drawn from."""
         return self.read().crop(self.train if split == "train" else self.test)
 
 
@@ -199,6 +190,7 @@ class Photos(DatasetSpec):
     source: ClassVar[str] = (
         "bundled with scikit-image and matplotlib (public domain, CC0), scikit-learn (CC BY)"
     )
+    classes: ClassVar[int] = len(PHOTOGRAPHS)
 
     size: int = size_field(32, largest=LARGEST)
     crops: int = parameter(64, "number of crops of each photograph in each split", ge=1)
@@ -207,11 +199,6 @@ class Photos(DatasetSpec):
     def shape(self) -> tuple[int, ...]:
         """Shape of an image, RGB."""
         return (3, self.size, self.size)
-
-    @property
-    def classes(self) -> int:
-        """Number of photographs."""
-        return len(PHOTOGRAPHS)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -237,10 +224,6 @@ class Photos(DatasetSpec):
 
 def central_squares(names: Iterable[str], size: int) -> np.ndarray:
     """Read photographs and resize the largest square at the centre of each.
-
-    Args:
-        names: keys of `PHOTOGRAPHS`.
-        size: side of the squares, in pixels.
 
     Returns:
         Shape (N, 3, size, size), uint8.
@@ -272,7 +255,6 @@ def draw_crops(
 
 
 def _draw_crop(part: Image.Image, size: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw a random square; draw again if there is almost no contrast."""
     for _ in range(TRIES):
         pixels = to_pixels(_draw_square(part, generator), (3, size, size))
         if pixels.std(axis=(1, 2)).max() >= FLATTEST:
@@ -281,7 +263,6 @@ def _draw_crop(part: Image.Image, size: int, generator: np.random.Generator) -> 
 
 
 def _draw_square(part: Image.Image, generator: np.random.Generator) -> Image.Image:
-    """Draw a square of random position and side, mirrored or not."""
     widest = min(part.size)
     edge = int(generator.integers(round(CLOSEST * widest), widest, endpoint=True))
     left = int(generator.integers(0, part.width - edge, endpoint=True))

@@ -148,13 +148,9 @@ class Cifar10(TorchvisionDataset):
     """CIFAR-10: small colour images of 10 classes, 50,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "Krizhevsky 2009; no explicit licence, published for research"
+    classes: ClassVar[int] = 10
     archive: ClassVar[str] = "CIFAR10"
     unpacked: ClassVar[str] = "cifar-10-batches-py"
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 10."""
-        return 10
 
 
 @register("cifar100")
@@ -162,13 +158,9 @@ class Cifar100(TorchvisionDataset):
     """CIFAR-100: small colour images of 100 classes, 50,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "Krizhevsky 2009; no explicit licence, published for research"
+    classes: ClassVar[int] = 100
     archive: ClassVar[str] = "CIFAR100"
     unpacked: ClassVar[str] = "cifar-100-python"
-
-    @property
-    def classes(self) -> int:
-        """Number of fine classes, 100."""
-        return 100
 
 
 @register("mnist")
@@ -176,6 +168,7 @@ class Mnist(TorchvisionDataset):
     """MNIST: grey images of handwritten digits, 60,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "LeCun et al. 1998; commonly given as CC BY-SA 3.0"
+    classes: ClassVar[int] = 10
     archive: ClassVar[str] = "MNIST"
     unpacked: ClassVar[str] = "MNIST/raw"
 
@@ -185,11 +178,6 @@ class Mnist(TorchvisionDataset):
     def shape(self) -> tuple[int, ...]:
         """Shape of an image, grey."""
         return (1, self.size, self.size)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 10."""
-        return 10
 
 
 WINDOW = slice(61, 189)

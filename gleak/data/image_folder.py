@@ -83,7 +83,6 @@ class ImageFolderDataset(DatasetSpec):
 
 
 def advice(root: Path) -> str:
-    """Return how to fix a missing image folder: the expected layout and the setting to change."""
     return (
         f"put images into {root}/train/<class>/ and {root}/test/<class>/ (one split may be "
         f"missing), or set data_dir in config.yaml (or --config data_dir=...) to the folder that "
@@ -119,12 +118,10 @@ def list_images(folder: Path, limit: int | None) -> Listing:
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """Return the class folders of a split, sorted, without hidden ones."""
     return sorted(c for c in folder.iterdir() if c.is_dir() and not c.name.startswith("."))
 
 
 def _class_names(root: Path, listings: dict[str, Listing]) -> list[str]:
-    """Return the class names, which must be the same in all splits."""
     first, *others = listings
     for split in others:
         differing = sorted(set(listings[first]) ^ set(listings[split]))
@@ -174,16 +171,12 @@ class Imagenet(ImageFolderDataset):
     """
 
     source: ClassVar[str] = "Russakovsky et al. 2015; ImageNet terms: non-commercial research"
+    classes: ClassVar[int] = 1000
 
     size: int = size_field(224)
     limit: int | None = parameter(
         10, "largest number of images per class and split; none: all", ge=1
     )
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 1,000."""
-        return 1000
 
 
 @register("imagenet_sample")
@@ -200,10 +193,6 @@ class TinyImagenet(ImageFolderDataset):
     """Tiny-ImageNet-200 (64 x 64); the test split is its validation split, sorted by class."""
 
     source: ClassVar[str] = "Stanford CS231n; ImageNet terms: non-commercial research"
+    classes: ClassVar[int] = 200
 
     size: int = size_field(64)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 200."""
-        return 200

@@ -160,7 +160,6 @@ def as_fraction(share: float) -> Fraction:
 
 
 def count_of(share: Fraction, size: int) -> int:
-    """Return the number of values in a share of ``size`` values, rounded up."""
     return math.ceil(share * size)
 
 
@@ -214,6 +213,5 @@ def encode_sparse(value: torch.Tensor, mask: np.ndarray) -> Sparse:
 
 
 def _concatenate(rounds: Sequence[Sparse]) -> Sparse:
-    """Concatenate rounds that were encoded one at a time along the round axis."""
     joined = Sparse.stack(rounds)
     return Sparse(joined.indices.swapaxes(0, 1), joined.values.swapaxes(0, 1), joined.shape)

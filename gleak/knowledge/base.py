@@ -194,7 +194,6 @@ class Trainer(ABC):
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    """Take one step of an optimizer along the gradient of a loss."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -347,7 +346,6 @@ class Pretraining:
         return "/".join(self.strings().values())
 
     def strings(self) -> dict[str, str]:
-        """Return the canonical string of each level."""
         return {"dataset": str(self.dataset), "knowledge": str(self.knowledge)}
 
     def components(self) -> list[Spec]:
@@ -372,12 +370,10 @@ class LayerShape(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Number of weights, without the biases."""
         return self.inputs * self.outputs * self.kernel**2
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds of one sample."""
         height, width = self.sides
         return self.weights * height * width
 
@@ -388,12 +384,10 @@ def dense_shape(inputs: int, outputs: int) -> LayerShape:
 
 
 def total_multiply_adds(layers: Iterable[LayerShape]) -> int:
-    """Return the multiply-adds of one sample in all layers."""
     return sum(layer.multiply_adds for layer in layers)
 
 
 def total_parameters(layers: Iterable[LayerShape]) -> int:
-    """Return the number of weights and biases of all layers."""
     return sum(layer.weights + layer.outputs for layer in layers)
 
 
@@ -446,7 +440,6 @@ def pyramid(shape: tuple[int, ...], width: int, widest: int, halvings: int | Non
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> torch.nn.Conv2d:
-    """Build a 3 x 3 convolution with zero padding."""
     return torch.nn.Conv2d(inputs, outputs, 3, stride, padding=1)
 
 

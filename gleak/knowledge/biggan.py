@@ -36,14 +36,7 @@ ATTENTION_REDUCTION = 8
 
 
 def block_shapes(inputs: int, outputs: int, side: int, *, enlarges: bool) -> list[LayerShape]:
-    """Return the shapes of a block's convolutions; features are enlarged before the second.
-
-    Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
-        side: of the input features.
-        enlarges: whether it doubles height and width.
-    """
+    """Return the shapes of a block's convolutions; features are enlarged before the second."""
     inner, before, after = inputs // REDUCTION, (side, side), (side * (1 + enlarges),) * 2
     return [
         LayerShape(inputs, inner, before, kernel=1),
@@ -64,7 +57,6 @@ def all_blocks(width: int) -> list[list[LayerShape]]:
 
 
 def attention(channels: int) -> list[LayerShape]:
-    """Return the shapes of the self-attention's queries, keys, values and output."""
     side = (ATTENTION_SIDE, ATTENTION_SIDE)
     few, half = channels // ATTENTION_REDUCTION, channels // 2
     pairs = [(channels, few), (channels, few), (channels, half), (half, channels)]

@@ -26,10 +26,6 @@ BRIGHTEST = 255
 def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, torch.nn.Module]:
     """Load a network from ``knowledge.h5``, in evaluation mode.
 
-    Args:
-        path: ``knowledge.h5``.
-        shape: of the samples to use it for.
-
     Returns:
         The registered name of its spec, and the network.
 
@@ -71,11 +67,6 @@ def fingerprints(images: np.ndarray) -> np.ndarray:
 
 def check_disjoint(private: Private, where: str, knowledge: Iterable[Path]) -> None:
     """Check that an attacker's knowledge was not trained on the victims' samples.
-
-    Args:
-        private: the victims' samples.
-        where: path of their file, for the error.
-        knowledge: paths of the knowledge files that the attack uses.
 
     Raises:
         IncompatibleError: names the knowledge file and the first such victim.

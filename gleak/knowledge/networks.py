@@ -40,7 +40,6 @@ class Residual(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map Shape (M, width, H, W) to the same shape."""
         return features + self.inner(features)
 
 
@@ -72,13 +71,11 @@ class Autoencoder(nn.Module):
         self.decoder = nn.Sequential(*up)
 
     def encode(self, images: Tensor) -> Tensor:
-        """Encode images; Shape (M, C, H, W) in [0, 1] to (M, size)."""
         small = functional.adaptive_avg_pool2d(images, self.pyramid.sides[-1]).logit(DARKEST)
         picture = self.encoder(images) + with_channels(small, self.channels)
         return picture.flatten(1)[:, : self.size]
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Decode codes; Shape (M, size) to (M, C, H, W) in [0, 1]."""
         shape = (self.channels, *self.pyramid.sides[-1])
         filled = functional.pad(codes, (0, math.prod(shape) - self.size))
         picture = filled.unflatten(1, shape)
@@ -89,12 +86,10 @@ class Autoencoder(nn.Module):
         return images
 
     def forward(self, images: Tensor) -> Tensor:
-        """Encode and decode images; Shape (M, C, H, W) in [0, 1]."""
         return self.decode(self.encode(images))
 
 
 def with_channels(picture: Tensor, channels: int) -> Tensor:
-    """Return the first channels of a picture, padded with zeros."""
     missing = max(0, channels - picture.shape[1])
     return functional.pad(picture[:, :channels], (0, 0, 0, 0, 0, missing))
 
@@ -137,7 +132,6 @@ class Decoder(nn.Module):
         return images
 
     def encoder(self) -> Encoder:
-        """Build an encoder for the training of this decoder."""
         return Encoder(self.pyramid, self.coarse, self.code_size, self.classes)
 
 
@@ -182,7 +176,6 @@ class Encoder(nn.Module):
 
 
 def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
-    """Build a convolution, instance normalisation and ReLU."""
     return nn.Sequential(conv3x3(inputs, outputs, stride), nn.InstanceNorm2d(outputs), nn.ReLU())
 
 
@@ -194,7 +187,6 @@ class Up(nn.Module):
         self.narrow, self.join = block(wide, thin), block(2 * thin, thin)
 
     def forward(self, features: Tensor, skipped: Tensor) -> Tensor:
-        """Map Shape (M, wide, h, w) and (M, thin, H, W) to (M, thin, H, W)."""
         height, width = skipped.shape[2:]
         enlarged = self.narrow(functional.interpolate(features, (height, width)))
         joined: Tensor = self.join(torch.cat([enlarged, skipped], dim=1))
@@ -231,7 +223,6 @@ class UNet(nn.Module):
         return images + self.last(outputs)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Enhance images; Shape (M, C, H, W) in [0, 1]."""
         return self.enhance(images).clamp(0, 1)
 
 
@@ -270,14 +261,12 @@ class TagClassifier(nn.Module):
 
 
 def normed_conv(inputs: int, outputs: int, kernel: int = 1, *, bias: bool = True) -> nn.Conv2d:
-    """Build a convolution with spectral normalisation (Miyato et al. 2018)."""
     layer = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias)
     normed: nn.Conv2d = spectral_norm(layer, eps=EPSILON)
     return normed
 
 
 def normed_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    """Build a dense layer with spectral normalisation."""
     normed: nn.Linear = spectral_norm(nn.Linear(inputs, outputs, bias=bias), eps=EPSILON)
     return normed
 
@@ -314,7 +303,6 @@ class ConditionalNormalisation(Normalisation):
         self.offset = normed_linear(condition, channels, bias=False)
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:
-        """Normalise features; Shapes (M, channels, H, W) and (M, condition)."""
         scale, offset = (part(condition)[..., None, None] for part in (self.scale, self.offset))
         return self.normalised(features) * (1 + scale) + offset
 
@@ -328,7 +316,6 @@ class PlainNormalisation(Normalisation):
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Normalise features; Shape (M, channels, H, W), in and out."""
         return self.normalised(features) * self.weight[:, None, None] + self.bias[:, None, None]
 
 

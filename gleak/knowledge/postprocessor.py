@@ -178,7 +178,6 @@ class PostprocessorTrainer(Trainer):
 
 
 def _adversarial_loss(logits: torch.Tensor, *, real: bool) -> torch.Tensor:
-    """Compute the cross-entropy of logits with patches all real or all generated."""
     wanted = torch.full_like(logits, float(real))
     return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted)
 
@@ -223,7 +222,6 @@ def rescale(images: torch.Tensor, scale: int, mode: str) -> torch.Tensor:
 
 
 def add_noise(images: torch.Tensor, deviation: float, generator: torch.Generator) -> torch.Tensor:
-    """Add Gaussian noise; Shape (M, C, H, W)."""
     noise = torch.randn(images.shape, generator=generator)
     return images + deviation * noise.to(images.device)
 

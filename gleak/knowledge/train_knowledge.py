@@ -37,7 +37,6 @@ class Curves:
         self._since: dict[str, list[torch.Tensor]] = {}
 
     def add(self, losses: Losses) -> None:
-        """Record the losses of the next step."""
         self.done += 1
         for name, value in losses.items():
             self._since.setdefault(name, []).append(value.detach())
@@ -50,21 +49,17 @@ class Curves:
 
     @property
     def latest(self) -> dict[str, float]:
-        """Last point of each loss."""
         return {name: values[-1] for name, values in self.losses.items()}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the points of each loss; Shape (points)."""
         return {name: np.array(values) for name, values in self.losses.items()}
 
     def state(self) -> State:
-        """Return everything that is needed to resume, for the journal."""
         since = {f"since.{name}": torch.stack(values) for name, values in self._since.items()}
         losses = {f"losses.{name}": values for name, values in self.losses.items()}
         return {"done": self.done, "steps": np.array(self.steps, dtype=int), **since, **losses}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore a `state`; other keys are ignored."""
         self.done, self.steps = int(state["done"]), state["steps"].tolist()
         self.losses = {
             name: values.tolist() for name, values in strip_prefix("losses", state).items()
@@ -139,13 +134,6 @@ def run_steps(
     """Run the remaining steps of a training, on samples drawn with replacement.
 
     Convolutions are deterministic on a GPU, too.
-
-    Args:
-        spec: the network to train.
-        trainer: of the spec.
-        dataset: public dataset.
-        seed: seed of the run.
-        part: part of the job's checkpoint; the training resumes from it.
 
     Returns:
         All losses.

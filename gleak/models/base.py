@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -36,7 +37,6 @@ MEANS_AND_DEVIATIONS = {
 
 
 def activation_layer(name: Activation) -> torch.nn.Module:
-    """Build an activation function."""
     layer: torch.nn.Module = getattr(torch.nn, ACTIVATIONS[name])()
     return layer
 
@@ -49,7 +49,6 @@ def normalisation_layers(name: Normalised) -> list[torch.nn.Module]:
 
 
 def dropout_layers(probability: float) -> list[torch.nn.Module]:
-    """Return a dropout layer, or no layer for probability 0."""
     return [torch.nn.Dropout(probability)] if probability else []
 
 
@@ -77,12 +76,10 @@ class Convolution:
         return self.kernel**2 * self.inputs * self.outputs
 
     def sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """Return height and width of the outputs."""
         lost = self.kernel - 1 - 2 * self.padding
         return tuple(math.ceil((side - lost) / self.stride) for side in sides)
 
     def layer(self, *, bias: bool = True) -> torch.nn.Conv2d:
-        """Build the layer."""
         return torch.nn.Conv2d(
             self.inputs,
             self.outputs,
@@ -146,7 +143,8 @@ class ModelSpec(Spec):
         """Check that the architecture can take samples of a modality and shape.
 
         Raises:
-            IncompatibleError: the modality or the shape is not supported.
+            IncompatibleError: the modality or the shape is not supported, or images are normalised
+                as RGB but do not have three channels.
         """
         if modality not in self.modalities:
             wanted = " or ".join(sorted(self.modalities))
@@ -155,24 +153,11 @@ class ModelSpec(Spec):
             raise IncompatibleError(
                 f"model {self} needs images of {self.smallest_side} pixels or more, not {shape}"
             )
-
-
-def check_colours(model: ModelSpec, normalised: Normalised, shape: tuple[int, ...]) -> None:
-    """Check that images can be normalised by the statistics of RGB channels.
-
-    Args:
-        model: spec to name in the error.
-        normalised: normalisation of the images.
-        shape: of an image.
-
-    Raises:
-        IncompatibleError: images are normalised as RGB but do not have three channels.
-    """
-    if normalised != "none" and shape[0] != COLOURS:
-        raise IncompatibleError(
-            f"model {model} normalises images of {COLOURS} channels, and these have {shape[0]}; "
-            "normalise=none takes any"
-        )
+        if getattr(self, "normalise", "none") != "none" and shape[0] != COLOURS:
+            raise IncompatibleError(
+                f"model {self} normalises images of {COLOURS} channels, and these have {shape[0]}; "
+                "normalise=none takes any"
+            )
 
 
 class PrecodeNetwork(ModelSpec):
@@ -224,16 +209,37 @@ class PrecodeNetwork(ModelSpec):
         """Return the outputs of the block's encoder, or of the classifier without a block."""
         return 2 * self.precode or classes
 
-    def dense_multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of all dense layers, with those of the variational block."""
-        return sum(inputs * outputs for inputs, outputs in self._all_dense(shape, classes))
+    def placed_convolutions(
+        self, shape: tuple[int, ...]
+    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
+        """Iterate over all convolutions with height and width of their outputs; by default none."""
+        return iter(())
 
-    def dense_parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the parameters of all dense layers, with those of the variational block."""
-        layers = self.dense_layers(shape, classes)
-        biases = sum(outputs for _, outputs in self._all_dense(shape, classes))
-        missing = 0 if self.dense_bias else sum(outputs for _, outputs in layers)
-        return self.dense_multiply_adds(shape, classes) + biases - missing
+    @property
+    def values_per_channel(self) -> int:
+        """Trained values per output channel of a convolution, apart from its weights: a bias."""
+        return 1
+
+    @override
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """Return the multiply-adds of convolutions and dense layers, without other layers."""
+        convolutions = sum(
+            convolution.weights * math.prod(sides)
+            for convolution, sides in self.placed_convolutions(shape)
+        )
+        return convolutions + sum(
+            inputs * outputs for inputs, outputs in self._all_dense(shape, classes)
+        )
+
+    @override
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        layers, block = self.dense_layers(shape, classes), self._all_dense(shape, classes)
+        convolutions = sum(
+            convolution.weights + self.values_per_channel * convolution.outputs
+            for convolution, _ in self.placed_convolutions(shape)
+        )
+        biases = 0 if self.dense_bias else -sum(outputs for _, outputs in layers)
+        return convolutions + biases + sum((inputs + 1) * outputs for inputs, outputs in block)
 
     def variational_layers(self, features: int) -> list[torch.nn.Module]:
         """Return the variational block, from features to as many features, or no layer."""

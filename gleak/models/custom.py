@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from typing_extensions import override
 
@@ -22,14 +21,8 @@ KEPT = 16
 """Number of sizes that are cached."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """Size of a network.
-
-    Args:
-        multiply_adds: of one sample's forward pass.
-        parameters: number of values.
-    """
+class Size(NamedTuple):
+    """Size of a network: multiply-adds of one sample's forward pass, and number of parameters."""
 
     multiply_adds: int
     parameters: int
@@ -97,7 +90,6 @@ class Custom(ModelSpec):
 
 @lru_cache(KEPT)
 def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
-    """Return the size of a user's network, `ASSUMED` if it cannot be built and run."""
     from torch.utils.flop_counter import FlopCounterMode
 
     try:

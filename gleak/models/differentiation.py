@@ -35,7 +35,6 @@ def sample_losses(loss: str, logits: torch.Tensor, targets: torch.Tensor) -> tor
 
 
 def penalised_layers(network: torch.nn.Module) -> list[Penalised]:
-    """Return the layers of a network that add a penalty to the loss."""
     from gleak.models.layers import Penalised
 
     return [layer for layer in network.modules() if isinstance(layer, Penalised)]
@@ -49,9 +48,6 @@ def penalties(network: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
     Shape (N) each; for most networks there are none. The penalty is part of the loss and not of a
     layer's derivative, as a layer does not know the weight of a sample in a mean, nor whether the
     differentiated value is a loss.
-
-    Args:
-        network: whose layers are called as modules, at any depth.
     """
     collected: list[torch.Tensor] = []
 
@@ -71,9 +67,6 @@ def differentiable_kernels(network: torch.nn.Module) -> Iterator[None]:
     Attention uses its mathematical kernel, the fast paths of `nn.MultiheadAttention` and
     `nn.TransformerEncoderLayer` are disabled, and recurrent layers do not use cuDNN, whose
     derivative cannot be differentiated.
-
-    Args:
-        network: network that runs in the block.
     """
     recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in network.modules())
     fast_path = torch.backends.mha.get_fastpath_enabled()

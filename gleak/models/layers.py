@@ -101,7 +101,6 @@ class Residual(nn.Module):
         self.body, self.shortcut = body, shortcut
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map Shape (N, C, H, W) to the shape of the body's outputs."""
         outputs: Tensor = self.body(inputs) + self.shortcut(inputs)
         return outputs
 
@@ -125,7 +124,6 @@ class ActivatedResidual(nn.Module):
         self.downsample, self.activation = shortcut, after
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map Shape (N, C, H, W) to the shape of the body's outputs."""
         *body, shortcut, after = self.children()
         values = inputs
         for layer in body:

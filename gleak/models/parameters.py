@@ -38,21 +38,13 @@ def trained_parameters(network: torch.nn.Module) -> dict[str, torch.nn.Parameter
 
 
 def shared_copy(network: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a network that shares its parameters, but not buffers and modes.
-
-    Args:
-        network: not changed.
-    """
+    """Return a copy of a network that shares its parameters, but not buffers and modes."""
     memo = {id(value): value for value in network.parameters()}
     return copy.deepcopy(network, memo | _derived_values(network))
 
 
 def independent_copy(network: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a network that shares nothing with it.
-
-    Args:
-        network: not changed.
-    """
+    """Return a copy of a network that shares nothing with it."""
     return copy.deepcopy(network, _derived_values(network))
 
 
@@ -79,7 +71,6 @@ def double_copy(network: torch.nn.Module, inputs: torch.Tensor) -> torch.nn.Modu
 
 
 def dtype_of(network: torch.nn.Module) -> torch.dtype:
-    """Return the precision of a network's first parameter."""
     return next(network.parameters()).dtype
 
 
@@ -90,11 +81,6 @@ def as_inputs(network: torch.nn.Module, samples: np.ndarray) -> torch.Tensor:
 
 def random_samples(network: torch.nn.Module, count: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Draw uniform samples in [0, 1] to test a network, the same in every call.
-
-    Args:
-        network: gives precision and device.
-        count: number of samples N.
-        shape: of a sample.
 
     Returns:
         Shape (N, *shape).
@@ -121,10 +107,6 @@ def _derived_values(network: torch.nn.Module) -> dict[int, Any]:
 def check_trained(network: torch.nn.Module, read: Collection[str]) -> None:
     """Check that clients send the updates of parameters that an attack reads.
 
-    Args:
-        network: in which some parameters may be frozen.
-        read: names of parameters that the attack reads.
-
     Raises:
         IncompatibleError: names the first one that is frozen, shared, or computed from others.
     """
@@ -148,7 +130,6 @@ def _has(network: torch.nn.Module, name: str) -> bool:
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the network inside of `DataParallel`, `DistributedDataParallel` or `compile`."""
     while (inner := _inside(model)) is not None:
         model = getattr(model, inner)
     return model
@@ -169,7 +150,6 @@ def without_prefix(values: Any, model: torch.nn.Module) -> Any:
 
 
 def _inside(model: torch.nn.Module) -> str | None:
-    """Return the name of the network in a wrapper of torch."""
     if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         return "module"
     return "_orig_mod" if isinstance(getattr(model, "_orig_mod", None), torch.nn.Module) else None

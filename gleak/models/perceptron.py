@@ -17,7 +17,6 @@ from gleak.models.base import (
     Normalised,
     PrecodeNetwork,
     activation_layer,
-    check_colours,
     dropout_layers,
     normalisation_layers,
 )
@@ -49,15 +48,6 @@ class Perceptron(PrecodeNetwork):
         source="ours; by the statistics of the dataset in CPA's code",
     )
 
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Check modality and shape, and that images can be normalised as asked.
-
-        Raises:
-            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
-        """
-        super().check(modality, shape)
-        check_colours(self, self.normalise, shape)
-
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         first, last = self.dense_layers(shape, classes)
@@ -78,14 +68,6 @@ class Perceptron(PrecodeNetwork):
     @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
         return self.hidden
-
-    @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        return self.dense_multiply_adds(shape, classes)
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return self.dense_parameters(shape, classes)
 
 
 @register("fc2")

@@ -14,7 +14,6 @@ from typing_extensions import override
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.data.base import Modality
 from gleak.models.base import (
     Activation,
     Convolution,
@@ -22,7 +21,6 @@ from gleak.models.base import (
     Normalised,
     PrecodeNetwork,
     activation_layer,
-    check_colours,
     normalisation_layers,
 )
 
@@ -46,7 +44,6 @@ class Block:
 
 
 def basic_block(inputs: int, outputs: int, stride: int) -> Block:
-    """Return a block of two 3 x 3 convolutions, the first with the stride."""
     return Block((Convolution(inputs, outputs, stride=stride), Convolution(outputs, outputs)))
 
 
@@ -77,15 +74,6 @@ class ResidualNetwork(PrecodeNetwork):
     normalise: Normalised
     positions: ClassVar[int] = 1
     convolution_bias: ClassVar[bool] = True
-
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Check modality and shape, and that images can be normalised as asked.
-
-        Raises:
-            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
-        """
-        super().check(modality, shape)
-        check_colours(self, self.normalise, shape)
 
     @abstractmethod
     def stem(self, channels: int) -> Convolution:
@@ -148,24 +136,11 @@ class ResidualNetwork(PrecodeNetwork):
             return ActivatedResidual(body, shortcut, activation_layer(self.activation))
         return Residual(torch.nn.Sequential(*body.values()), shortcut)
 
+    @property
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of convolutions and dense layers, without other layers."""
-        convolutions = sum(
-            convolution.weights * math.prod(sides)
-            for convolution, sides in self._convolutions(shape)
-        )
-        return convolutions + self.dense_multiply_adds(shape, classes)
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the number of parameters; a convolution has biases or a batch norm."""
-        per_output = 2 if self.norm == "batch" else int(self.convolution_bias)
-        convolutions = sum(
-            convolution.weights + per_output * convolution.outputs
-            for convolution, _ in self._convolutions(shape)
-        )
-        return convolutions + self.dense_parameters(shape, classes)
+    def values_per_channel(self) -> int:
+        """Trained values per channel: scale and shift with batch norm, else biases if any."""
+        return 2 if self.norm == "batch" else int(self.convolution_bias)
 
     @property
     def features(self) -> int:
@@ -176,10 +151,10 @@ class ResidualNetwork(PrecodeNetwork):
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         return [(self.features * self.positions**2, classes)]
 
-    def _convolutions(
+    @override
+    def placed_convolutions(
         self, shape: tuple[int, ...]
     ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
-        """Iterate over all convolutions with height and width of their outputs."""
         stem = self.stem(shape[0])
         sides = stem.sides(shape[1:])
         yield stem, sides
@@ -195,13 +170,7 @@ class ResidualNetwork(PrecodeNetwork):
 def doubling_stages(
     block: Callable[[int, int, int], Block], first_width: int, depths: Sequence[int]
 ) -> list[list[Block]]:
-    """Return the blocks of stages, each twice as wide as the one before and half as large.
-
-    Args:
-        block: makes a block of some inputs, a width and a stride.
-        first_width: width of the first stage, and number of its inputs.
-        depths: number of blocks of each stage.
-    """
+    """Return the blocks of stages, each twice as wide as the one before and half as large."""
     stages: list[list[Block]] = []
     before = first_width
     for number, depth in enumerate(depths):

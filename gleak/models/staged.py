@@ -55,11 +55,6 @@ class StagedNetwork(PrecodeNetwork):
         """Number of neurons of each dense layer but the last."""
 
     @property
-    def values_per_channel(self) -> int:
-        """Trained values per output channel of a convolution, apart from its weights: a bias."""
-        return 1
-
-    @property
     def smallest_side(self) -> int:
         """Smallest height or width of an image for which no layer's output is empty."""
         return next(side for side in count(1) if min(self._halved((1, side, side))) > 0)
@@ -124,23 +119,9 @@ class StagedNetwork(PrecodeNetwork):
         return self.hidden_layers[0]
 
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of convolutions and dense layers, without other layers."""
-        convolutions = sum(
-            convolution.weights * math.prod(sides) for convolution, sides in self._placed(shape)
-        )
-        return convolutions + self.dense_multiply_adds(shape, classes)
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        convolutions = sum(
-            convolution.weights + self.values_per_channel * convolution.outputs
-            for convolution, _ in self._placed(shape)
-        )
-        return convolutions + self.dense_parameters(shape, classes)
-
-    def _placed(self, shape: tuple[int, ...]) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
-        """Iterate over all convolutions with height and width of their outputs."""
+    def placed_convolutions(
+        self, shape: tuple[int, ...]
+    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
         sides = shape[1:]
         for stage in self.stages(shape[0]):
             for convolution in stage:
@@ -150,7 +131,7 @@ class StagedNetwork(PrecodeNetwork):
 
     def _halved(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return height and width after the last stage."""
-        *_, (_, sides) = self._placed(shape)
+        *_, (_, sides) = self.placed_convolutions(shape)
         return self._after_pooling(sides)
 
     def _after_pooling(self, sides: tuple[int, ...]) -> tuple[int, ...]:

@@ -66,11 +66,7 @@ def stochastic_layers(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[s
 
 
 def deterministic_copy(network: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy in evaluation mode that shares the parameters and never draws.
-
-    Args:
-        network: not changed.
-    """
+    """Return a copy in evaluation mode that shares the parameters and never draws."""
     copied = shared_copy(network).eval()
     _NAMES[copied] = ()
     return copied
@@ -131,7 +127,6 @@ class _RandomStateWatch:
         self._running.pop()
 
     def _attribute(self) -> None:
-        """Attribute a new random state to the innermost layer that is running."""
         state = self._read()
         if not torch.equal(state, self._state):
             self.names[self._running[-1]] = None
@@ -139,12 +134,7 @@ class _RandomStateWatch:
 
 
 def noise_sizes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[int]:
-    """Return the number of values that each variational layer samples, in the order of layers.
-
-    Args:
-        network: in evaluation mode.
-        shape: of a sample.
-    """
+    """Return the number of values that each variational layer samples, in the order of layers."""
     sizes: dict[torch.nn.Module, int] = {}
 
     def note(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
@@ -162,7 +152,6 @@ def noise_sizes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[int]:
 
 
 def sampling(network: torch.nn.Module) -> list[GaussianSample]:
-    """Return the variational layers of a network."""
     from gleak.models.layers import GaussianSample
 
     return [layer for layer in network.modules() if isinstance(layer, GaussianSample)]
@@ -173,10 +162,6 @@ def with_noise_as_input(network: torch.nn.Module, shape: tuple[int, ...]) -> tor
 
     It maps Shape (N, P + K) to logits, P the values of a sample and K those of `noise_sizes`. So
     everything that differentiates a network by its samples does so by the noise, too.
-
-    Args:
-        network: in evaluation mode.
-        shape: of a sample.
     """
     copied = shared_copy(network)
     copied.register_forward_pre_hook(partial(_split, shape, noise_sizes(network, shape)))
@@ -190,7 +175,6 @@ def _split(
     network: torch.nn.Module,
     given: tuple[torch.Tensor],
 ) -> torch.Tensor:
-    """Give each variational layer its noise, and return the samples."""
     values, *noise = given[0].split([math.prod(shape), *sizes], dim=1)
     for layer, part in zip(sampling(network), noise, strict=True):
         layer.noise = part

@@ -12,13 +12,11 @@ from typing_extensions import override
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.data.base import Modality
 from gleak.models.base import (
     Activation,
     Convolution,
     Norm,
     Normalised,
-    check_colours,
     normalisation_layers,
 )
 from gleak.models.staged import StagedNetwork
@@ -60,15 +58,6 @@ class VGG(StagedNetwork):
     def values_per_channel(self) -> int:
         """Trained values per channel: a bias, and with batch norm scale and shift."""
         return 3 if self.norm == "batch" else 1
-
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Check modality and shape, and that images can be normalised as asked.
-
-        Raises:
-            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
-        """
-        super().check(modality, shape)
-        check_colours(self, self.normalise, shape)
 
     @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:

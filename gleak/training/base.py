@@ -43,11 +43,9 @@ class History:
             raise FloatingPointError(f"the loss is {loss} at number {len(self.train_loss)}")
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the values so far, for a checkpoint."""
         return {f"history.{name}": np.array(values) for name, values in vars(self).items()}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore the values from a state that contains those of `state`."""
         for name, values in strip_prefix("history", state).items():
             setattr(self, name, values.tolist())
 

@@ -70,7 +70,6 @@ class Training:
 
     @property
     def epoch(self) -> int:
-        """Number of completed epochs."""
         return len(self.history.train_loss)
 
     def step(self) -> bool:
@@ -104,7 +103,6 @@ class Training:
         return loss.item()
 
     def state(self) -> State:
-        """Return the state from which the next step can be computed."""
         moments = optimizer_state(self.optimizer)
         return {
             "done": self.done,
@@ -115,7 +113,6 @@ class Training:
         }
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore the state from that of `state`, unless it is empty."""
         if not state:
             return
         self.done, self.losses = int(state["done"]), float(state["losses"])

@@ -147,7 +147,6 @@ class Federation:
         self.clients = [Client(number, share) for number, share in enumerate(shares)]
 
     def state(self) -> State:
-        """Return the state between rounds: the parameters, and the values not sent yet."""
         memories = {
             f"memory.{client.number}.{name}": value
             for client in self.clients
@@ -157,7 +156,6 @@ class Federation:
         return {**memories, **parameters}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore the state from one that contains that of `state`."""
         tensors = {name: torch.from_numpy(value) for name, value in state.items()}
         self.network.load_state_dict(strip_prefix("network", tensors))
         for client in self.clients:

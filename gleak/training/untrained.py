@@ -143,12 +143,7 @@ def _other_classes(weights: State, state: State) -> State:
 
 
 def missing_counters(weights: State, state: State) -> State:
-    """Return the batch counters of normalisation layers that a file lacks, as older files do.
-
-    Args:
-        weights: tensors in a file.
-        state: tensors of the network, from which the counters are taken.
-    """
+    """Return the batch counters of normalisation layers that a file lacks, as older files do."""
     return {
         name: state[name]
         for name in state.keys() - weights.keys()

@@ -97,12 +97,6 @@ def test_an_incomplete_download_is_not_completed_unless_asked(
         Mnist().load(data_dir, seed=0)
 
 
-def test_a_download_with_all_files_is_complete(mnist_files) -> None:
-    data_dir, _ = mnist_files
-    Mnist().fetch(data_dir)
-    Mnist().check_data(data_dir)
-
-
 @pytest.mark.parametrize("spec", [Cifar10(), Cifar100()])
 def test_folders_of_downloads_are_those_of_torchvision(spec: TorchvisionDataset) -> None:
     ensure_operators()
@@ -204,9 +198,3 @@ def test_scikit_learn_downloads_to_an_empty_folder(
 def test_a_number_of_images_that_nobody_has_is_refused(lfw_files: Path) -> None:
     with pytest.raises(DataError, match=r"min_images=9.*nobody has that many images in .*funneled"):
         Lfw(min_images=9).load(lfw_files, seed=0)
-
-
-def test_a_limit_holds_for_each_split(lfw_files: Path) -> None:
-    dataset = Lfw(min_images=4, limit=2).load(lfw_files, seed=0)
-    assert list(np.bincount(dataset.train_labels)) == [2, 2]
-    assert list(np.bincount(dataset.test_labels)) == [1, 2]

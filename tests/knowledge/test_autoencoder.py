@@ -71,16 +71,6 @@ def test_channels_are_cut_or_filled_with_zeros(have: int, want: int) -> None:
     assert found[:, : min(have, want)].min() == 1
 
 
-@pytest.mark.slow
-def test_training_a_codec_makes_the_error_smaller(tmp_path: Path) -> None:
-    digits = parse("dataset", "digits")
-    prepare_dataset(digits, tmp_path, 0, tmp_path / "dataset.h5")
-    output, spec = tmp_path / "knowledge.h5", Codec(size=64, width=8, steps=60)
-    train_knowledge(spec, tmp_path / "dataset.h5", output, seed=0, device="cpu")
-    losses = Knowledge.read(output).losses["mse"]
-    assert losses[-5:].mean() < 0.7 * losses[:5].mean()
-
-
 @given(
     st.tuples(st.integers(1, 4), st.integers(4, 40), st.integers(4, 40)),
     st.integers(4, 200),

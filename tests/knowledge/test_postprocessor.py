@@ -138,11 +138,6 @@ def test_images_stay_images_and_become_worse(channels: int) -> None:
     assert ((found - images).abs().mean((1, 2, 3)) > 0.02).all()
 
 
-def test_what_is_not_asked_for_is_not_done() -> None:
-    images = draw(4, 3, 8, 8)
-    torch.testing.assert_close(degrade(images, seeded(), **NOTHING), images)
-
-
 @pytest.mark.parametrize("way", [{"noise": 0.1}, {"blur": 2.0}, {"scale": 4}])
 def test_the_generator_decides(way: dict[str, float]) -> None:
     images = draw(8, 1, 16, 16)

@@ -41,20 +41,6 @@ def test_kaiming_changes_the_weights_of_convolutions_alone() -> None:
         assert torch.equal(ours, theirs) == (id(ours) not in changed)
 
 
-@pytest.mark.parametrize("init", ["default", "kaiming", "uniform"])
-def test_draws_depend_on_the_seed_alone(init: Init) -> None:
-    first, again, other = (drawn(init, seed=seed) for seed in (1, 1, 2))
-    weights = [convolutions(network)[0].weight for network in (first, again, other)]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
-
-
-def test_uniform_draws_lie_within_the_bound() -> None:
-    values = torch.cat([value.detach().flatten() for value in drawn("uniform").parameters()])
-    assert values.abs().max() <= 0.5
-    assert values.std().item() == pytest.approx(1 / math.sqrt(12), rel=0.02)
-
-
 def test_repetitions_have_other_parameters_and_the_first_is_that_without(images: Dataset):
     def trained(text: str) -> torch.Tensor:
         network = parse("model", "lenet+width=4").build(images.shape, 4)

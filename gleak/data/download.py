@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
+from filelock import FileLock
 from PIL import Image
 from typing_extensions import override
 
@@ -90,8 +91,6 @@ class DownloadableDataset(ImageFolderDataset):
         root, home = self.root(data_dir), self.home(data_dir)
         if root.is_dir():
             return
-        from filelock import FileLock
-
         try:
             home.mkdir(exist_ok=True)
             with FileLock(home / f".{self.name}.lock"):

@@ -26,8 +26,8 @@ from gleak.core.registry import parse
 from gleak.models.layer_search import Classifier, features_before, find_classifier
 from gleak.runtime.device import prepare_cpu
 from gleak.simulation.batches import draw_batches
-from gleak.training.central_training import Training
-from gleak.training.initialisation import initialise
+from gleak.training.base import initialise
+from gleak.training.central import Training
 
 SEED = 0
 RULES = ("sign", "rows", "argmin", "counts")

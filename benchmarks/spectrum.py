@@ -28,7 +28,7 @@ from gleak.figures.canvas.style import NEUTRAL, PAGE, PANEL, new_figure, save, s
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.device import prepare_cpu
 from gleak.simulation.batches import draw_batches
-from gleak.training.initialisation import initialise
+from gleak.training.base import initialise
 
 SEED = 0
 BOUND = 0.5

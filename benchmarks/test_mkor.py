@@ -22,7 +22,6 @@ from benchmarks.plain_autograd import seconds_of_gradient
 from gleak.attacks.mkor import MKOR
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
-from gleak.crafting.mkor_network import craft_network
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.runtime.device import prepare_cpu
 
@@ -49,7 +48,7 @@ def case() -> Case:
     prepare_cpu(1)
     torch.manual_seed(0)
     network = parse("model", "vgg16+normalise=none").build(SHAPE, CLASSES).eval()
-    secret = craft_network(network, SHAPE, parse("crafting", "mkor"), seed=0)
+    secret = parse("crafting", "mkor").craft_network(network, SHAPE, 10, seed=0)
     photos = parse("dataset", "photos+size=224+crops=1").load(None, seed=0)
     inputs = torch.from_numpy(photos.samples("test", np.argsort(photos.test_labels)))
     return Case(network, secret, inputs, client(network.requires_grad_(), inputs))

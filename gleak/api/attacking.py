@@ -30,7 +30,7 @@ from gleak.attacks.run_attack import reconstruct
 from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import changed
 from gleak.local_training.base import Loss
-from gleak.models.wrappers import without_prefix
+from gleak.models.parameters import without_prefix
 from gleak.runtime.device import choose_device
 from gleak.runtime.provenance import clocked
 

@@ -29,8 +29,7 @@ from gleak.defenses.sending import protect
 from gleak.local_training.base import Loss
 from gleak.models.batch_norm import batch_statistics
 from gleak.models.examination import count_logits
-from gleak.models.parameters import trained_parameters
-from gleak.models.wrappers import prefix_of
+from gleak.models.parameters import prefix_of, trained_parameters
 from gleak.simulation.victims import Simulation, Streams
 
 G = TypeVar("G", bound=Gradients)

@@ -19,8 +19,7 @@ from gleak.api.user_network import (
 from gleak.artifacts.model import Secret
 from gleak.core.errors import IncompatibleError
 from gleak.crafting.base import CraftingSpec
-from gleak.models.parameters import independent_copy
-from gleak.models.wrappers import unwrapped
+from gleak.models.parameters import independent_copy, unwrapped
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -46,8 +46,7 @@ from gleak.local_training.base import Loss
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
-from gleak.models.parameters import dtype_of, independent_copy, trained_parameters
-from gleak.models.wrappers import without_prefix
+from gleak.models.parameters import dtype_of, independent_copy, trained_parameters, without_prefix
 from gleak.simulation.update_error import relative_error
 
 SEED = 0

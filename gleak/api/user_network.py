@@ -19,8 +19,7 @@ from gleak.data.base import DatasetSpec, Modality
 from gleak.models.broadcast import prepare_layers
 from gleak.models.custom import Custom
 from gleak.models.examination import check_no_hooks, check_trainable, count_logits
-from gleak.models.parameters import independent_copy
-from gleak.models.wrappers import unwrapped
+from gleak.models.parameters import independent_copy, unwrapped
 
 IMAGE_RANK = 3
 ATTACKED = {torch.float32, torch.float64}
@@ -99,7 +98,7 @@ def prepared_copy(model: nn.Module) -> nn.Module:
     """Return a copy of a module in evaluation mode, in single or double precision.
 
     A module that mixes both is computed in double precision, and other precisions in single. Of a
-    wrapper (see `gleak.models.wrappers`) it is a copy of the network inside.
+    wrapper (see `gleak.models.parameters`) it is a copy of the network inside.
 
     Raises:
         SpecError: it is not a module, or cannot be copied.

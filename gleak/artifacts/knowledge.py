@@ -26,7 +26,7 @@ class Knowledge(Artifact):
         loss_step: steps at which losses were recorded.
         losses: by name, the mean since the previous record.
         fingerprints: hash of each public sample used in training, see
-            `gleak.knowledge.fingerprints`.
+            `gleak.knowledge.loading`.
     """
 
     format: ClassVar[str] = "gleak/knowledge"

@@ -15,7 +15,7 @@ from gleak.assessment.varying import Axis, Value
 from gleak.assessment.written_specs import at_key
 from gleak.core.registry import parse
 from gleak.core.spec import changed
-from gleak.defenses.none import NoDefense
+from gleak.defenses.base import NoDefense
 from gleak.training.federated import Federated
 
 DEPLOYED, CAPTURED, CRAFTED = "deployed", "captured", "crafted"

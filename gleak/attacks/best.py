@@ -39,7 +39,7 @@ from gleak.core.spec import parameter
 from gleak.models.batch_norm import has_trained_statistics
 from gleak.models.differentiation import has_kinks
 from gleak.models.layer_search import first_dense_input
-from gleak.models.variational import sampling
+from gleak.models.stochastic import sampling
 from gleak.runtime.seeding import torch_stream
 
 SMOOTH_TV, KINKED_TV = 1e-4, 0.1

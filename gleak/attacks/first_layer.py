@@ -24,8 +24,8 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
+from gleak.models.differentiation import penalties, sample_losses
 from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
-from gleak.models.sample_losses import penalties, sample_losses
 
 
 def dense_layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> str:

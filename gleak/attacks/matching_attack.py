@@ -31,7 +31,7 @@ from gleak.knowledge.postprocessor import Postprocessor
 from gleak.models.base import ModelSpec
 from gleak.models.batching import memory_slices
 from gleak.models.parameters import trained_parameters
-from gleak.models.variational import sampling
+from gleak.models.stochastic import sampling
 from gleak.runtime.seeding import derived_seed
 
 TV = (

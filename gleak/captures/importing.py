@@ -24,7 +24,7 @@ from gleak.models.broadcast import with_state
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.hub_weights import check_weights
 from gleak.studies.cell import Cell
-from gleak.training.initialisation import missing_counters
+from gleak.training.untrained import missing_counters
 
 
 @dataclass(frozen=True)

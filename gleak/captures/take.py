@@ -14,14 +14,14 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.captures.locations import IMPORT_AGAIN, check_field
 from gleak.core.errors import ArtifactError
-from gleak.knowledge.fingerprints import fingerprints
+from gleak.knowledge.loading import fingerprints
 from gleak.models.batch_norm import batch_statistics
 from gleak.models.broadcast import load_network
 from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import write_truth
-from gleak.training.central_training import test_accuracy
+from gleak.training.base import test_accuracy
 
 if TYPE_CHECKING:
     from gleak.studies.cell import Cell

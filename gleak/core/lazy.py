@@ -1,4 +1,4 @@
-"""torch, loaded when first used.
+"""torch and scikit-learn, loaded when first used.
 
 `gleak list`, completion and a `snakemake` with nothing to do read the specs of all attacks, models
 and figures, and compute nothing. A module with a spec and its computation, and those that it
@@ -27,8 +27,10 @@ class _Lazy(ModuleType):
 
 
 if TYPE_CHECKING:
+    import sklearn
     import torch
 else:
+    sklearn = _Lazy("sklearn")
     torch = _Lazy("torch")
 
-__all__ = ["torch"]
+__all__ = ["sklearn", "torch"]

@@ -1,4 +1,4 @@
-"""Base class of crafting specs, and the workflow stage that crafts parameters."""
+"""Base class of servers, the honest one, and the workflow stage that crafts parameters."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.model import Model, Secret
 from gleak.core.errors import ArtifactError, IncompatibleError, error_context
 from gleak.core.lazy import torch
+from gleak.core.registry import register
 from gleak.core.spec import Spec
-
-if TYPE_CHECKING:
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
-
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
+from gleak.models.broadcast import load_network, with_state
+from gleak.models.parameters import independent_copy
 
 PARAMETERS = "parameters.h5"
 SECRET = "secret.h5"
@@ -72,8 +73,6 @@ class CraftingSpec(Spec):
         Raises:
             IncompatibleError: the network cannot be crafted; names the crafting and the model.
         """
-        from gleak.models.broadcast import load_network, with_state
-
         network = load_network(model, f"crafting {self}")
         shape = tuple(map(int, model.input_shape))
         try:
@@ -101,8 +100,6 @@ class CraftingSpec(Spec):
             ArtifactError: the secret is that of another network, or was changed.
             IncompatibleError: such a network cannot be crafted.
         """
-        from gleak.models.parameters import independent_copy
-
         with error_context(f"secret of crafting {self}"):
             expected = self.craft_network(
                 independent_copy(network), shape, classes, secret.seed or 0
@@ -135,21 +132,28 @@ class CraftingSpec(Spec):
         """
 
 
-def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
+@register("honest")
+class Honest(CraftingSpec):
+    """Broadcasts the model without changes: ``model.h5`` itself, not a copy."""
+
+    broadcasts_model: ClassVar[bool] = True
+
+    @override
+    def craft_network(
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
+    ) -> dict[str, np.ndarray]:
+        return {}
+
+
+def _alike(values: np.ndarray, expected: np.ndarray) -> bool:
     """Return whether arrays have one shape and, if they are positions, equal values."""
     if expected.dtype.kind == "i":
-        return np.array_equal(found, expected)
-    return found.shape == expected.shape
+        return np.array_equal(values, expected)
+    return values.shape == expected.shape
 
 
 def craft_parameters(crafting: CraftingSpec, model_path: Path, folder: Path, *, seed: int) -> None:
     """Craft the parameters that are broadcast and write them with the secret of the server.
-
-    Args:
-        crafting: the server.
-        model_path: ``model.h5``.
-        folder: output folder of ``parameters.h5`` and ``secret.h5``.
-        seed: seed of the run.
 
     Raises:
         IncompatibleError: the model cannot be crafted.

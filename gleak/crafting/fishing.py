@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from typing_extensions import override
 
@@ -12,10 +10,9 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.crafting.base import CraftingSpec
-
-if TYPE_CHECKING:
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
+from gleak.models.layer_search import find_classifier
 
 
 @register("fishing")
@@ -51,8 +48,6 @@ class Fishing(CraftingSpec):
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Check that the last layer is dense and that the target is a class."""
         self._check_target(classes, "the dataset")
-        from gleak.models.layer_search import find_classifier
-
         find_classifier(network, shape, classes).dense_parameters()
 
     @override
@@ -60,9 +55,6 @@ class Fishing(CraftingSpec):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
     ) -> dict[str, np.ndarray]:
         """Craft the last layer; the secret is ``target``, Shape (1)."""
-
-        from gleak.models.layer_search import find_classifier
-
         self._check_target(classes, "the model")
         names = find_classifier(network, shape, classes).dense_parameters()
         others = torch.arange(classes) != self.target

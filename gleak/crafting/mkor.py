@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
+import numpy as np
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
@@ -11,15 +13,26 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.crafting.base import CraftingSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+from gleak.crafting.mkor_views import Layout, craft_convolutions, plan_views, view_arrays
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ACTIVATIONS, ModelSpec
+from gleak.models.chain import Chain, DenseStep, decompose
+from gleak.models.layer_search import features_before
+from gleak.runtime.seeding import stream, torch_stream
 
 PARALLEL_PATHS = 4
-CUTTING = ("relu", "leaky_relu")
+CUTTING = ("ReLU", "LeakyReLU")
+"""Activations that are (almost) zero for negative inputs, so that neurons are crafted in pairs."""
+FEWEST_LAYERS = 2
+SLOPES = (1.0, 1.3, 1.6)
+"""Exponents by which amplitudes fall with frequency; about 1 in photographs."""
+OF_EACH = 4
+GREYS = 4
+LINEAR = ("ReLU", "Identity", "LeakyReLU")
+"""Activations that are linear for positive inputs."""
+CURVED_LEVELS = 33
+FAINTEST = 1e-6
+"""Least difference between black and white, relative to the largest feature, in float32."""
 
 
 @register("mkor")
@@ -110,13 +123,10 @@ class MKOR(CraftingSpec):
                 f"crafting {self} does not support the variational block of model {model}; "
                 "use precode=0"
             )
-        self._check_neurons(dataset, model)
-
-    def _check_neurons(self, dataset: DatasetSpec, model: ModelSpec) -> None:
-        """Raise `IncompatibleError` if a dense layer of known width has too few neurons."""
         widths, classes = getattr(model, "hidden_layers", []), dataset.classes or 0
         paths = classes * self.paths_per_class(getattr(model, "dropout", 0.0))
-        cut = self.hiding != "naive" and getattr(model, "activation", "") in CUTTING
+        activation = ACTIVATIONS.get(getattr(model, "activation", ""))
+        cut = self.hiding != "naive" and activation in CUTTING
         for number, width in enumerate(widths):
             needed = paths * (2 if cut and number == 0 else 1)
             if width < needed:
@@ -128,9 +138,29 @@ class MKOR(CraftingSpec):
     @override
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Check that the network is a supported sequence of layers."""
-        from gleak.crafting.mkor_network import plan_network
+        self._plan(network, shape)
 
-        plan_network(network, shape, self)
+    def _plan(self, network: torch.nn.Module, shape: Sequence[int]) -> tuple[Chain, Layout]:
+        """Decompose a network into layers and plan the views of its channels.
+
+        Raises:
+            IncompatibleError: the network cannot be crafted; names the reason.
+        """
+        chain = decompose(network)
+        if not chain.convolutions or not chain.dense:
+            raise IncompatibleError("it has no convolutions before dense layers")
+        layout = plan_views(chain.convolutions, shape, self.directions)
+        probe = next(network.parameters()).new_zeros(1, *shape)
+        with torch.no_grad():
+            inputs = features_before(network, chain.dense[0].name)(probe).shape[1]
+        channels, values = chain.convolutions[-1].layer.out_channels, layout.windows.values
+        if inputs != channels * values**2:
+            raise IncompatibleError(
+                f"its first dense layer has {inputs} inputs, but the convolutions give "
+                f"{channels} x {values} x {values}; choose images of the size it was designed for"
+            )
+        check_paths(chain.dense, self)
+        return chain, layout
 
     def paths_per_class(self, dropout: float) -> int:
         """Return the number of paths to each class, given the dropout probability."""
@@ -143,13 +173,271 @@ class MKOR(CraftingSpec):
         """Craft convolutions and dense layers.
 
         Returns:
-            The secret consists of ``rows`` and ``pairs`` (see
-            `gleak.crafting.mkor_layers.ClassPaths`), ``gains`` (see
-            `gleak.crafting.mkor_layers.path_gains`), ``kept``, Shape (1), the probability that a
-            path is not dropped, ``chances``, Shape (classes), the mean softmax on synthetic images,
-            and the arrays of `gleak.crafting.mkor_views.view_arrays` and
-            `gleak.crafting.mkor_network.grey_responses`.
+            The secret consists of ``rows`` and ``pairs`` (see `ClassPaths`), ``gains`` (see
+            `path_gains`), ``kept``, Shape (1), the probability that a path is not dropped,
+            ``chances``, Shape (classes), the mean softmax on synthetic images, and the arrays of
+            `gleak.crafting.mkor_views.view_arrays` and `grey_responses`.
         """
-        from gleak.crafting.mkor_network import craft_network
+        chain, layout = self._plan(network.requires_grad_(False), shape)
+        probes, random = synthetic_images(shape, seed), torch_stream(seed, "crafting")
+        channels = craft_convolutions(
+            chain,
+            layout,
+            probes,
+            random,
+            naive=self.hiding == "naive",
+            beta=self.beta,
+            noise=self.noise,
+            quiet=self.quiet,
+        )
+        features_of = features_before(network, chain.dense[0].name)
+        paths = craft_classes(chain.dense, features_of(probes), self, random)
+        weights = [step.layer.weight for step in chain.convolutions]
+        for weight in [*weights, *(step.layer.weight for step in chain.dense)]:
+            noise = weight.new_empty(weight.shape).normal_(generator=random)
+            weight.add_(self.cover * weight.std() * noise)
+        if self.sink:
+            sink = int(stream(seed, "sink").integers(len(paths.rows)))
+            chain.dense[-1].layer.bias[sink] += self.sink
+        return {
+            **view_arrays(layout, channels.numpy()),
+            **grey_responses(network, chain, channels, shape),
+            "rows": paths.rows.numpy(),
+            "gains": path_gains(chain.dense, features_of(probes), paths.rows).numpy(),
+            "pairs": np.array([int(paths.pairs)]),
+            "kept": np.array([np.prod([1 - step.dropout for step in chain.dense])]),
+            "chances": network(probes).softmax(1).mean(0).numpy(),
+        }
 
-        return craft_network(network, shape, self, seed)
+
+class ClassPaths(NamedTuple):
+    """Neurons of the first dense layer whose gradients reveal each class.
+
+    Args:
+        rows: neurons of the first dense layer, Shape (classes, M).
+        pairs: True if only one of two neighbours in ``rows`` is active for a sample.
+    """
+
+    rows: torch.Tensor
+    pairs: bool
+
+
+def needs_pairs(activation: torch.nn.Module, crafting: MKOR) -> bool:
+    """Return True if each path begins with two neurons, one of which is active for any sample."""
+    return crafting.hiding != "naive" and type(activation).__name__ in CUTTING
+
+
+def craft_classes(
+    steps: Sequence[DenseStep], features: torch.Tensor, crafting: MKOR, random: torch.Generator
+) -> ClassPaths:
+    """Create one or several paths from the first dense layer to each class, in place.
+
+    Args:
+        steps: the dense layers, with the weights of the honest network.
+        features: Shape (M, E), inputs of the first layer for synthetic images.
+        crafting: the spec.
+        random: random generator that chooses neurons and draws noise.
+
+    Raises:
+        IncompatibleError: fewer than two dense layers, or too few neurons in one of them.
+    """
+    with torch.no_grad():
+        check_paths(steps, crafting)
+        first, *others = steps
+        classes, paths = steps[-1].layer.out_features, crafting.paths_per_class(first.dropout)
+        pairs = needs_pairs(first.activation, crafting)
+        if crafting.hiding == "naive":
+            for step in steps:
+                step.layer.weight.zero_()
+                step.layer.bias.zero_()
+        rows = _begin(first.layer, classes * paths, pairs, crafting, random)
+        carriers, values = rows, first.activation(first.layer(features))
+        for step in others[:-1]:
+            carriers = _extend(step, carriers, values, None, crafting, random)[:, None]
+            values = step.activation(step.layer(values))
+        outputs = torch.arange(classes).repeat_interleave(paths)
+        _extend(others[-1], carriers, values, outputs, crafting, random)
+        return ClassPaths(rows.reshape(classes, -1), pairs)
+
+
+def path_gains(
+    steps: Sequence[DenseStep], features: torch.Tensor, rows: torch.Tensor
+) -> torch.Tensor:
+    """Compute the derivative of each class's logit by the pre-activations of its neurons.
+
+    Args:
+        steps: the dense layers, as they are broadcast.
+        features: Shape (M, E), inputs of the first layer for synthetic images, averaged over.
+        rows: Shape (classes, K), neurons of the first layer.
+
+    Returns:
+        Shape (classes, K); for neurons with a ReLU, the derivative where they are active.
+    """
+    with torch.enable_grad():
+        first, *others = steps
+        sums = first.layer(features).detach().requires_grad_()
+        values = first.activation(sums)
+        entered = logits = values.detach().requires_grad_()
+        for step in others:
+            logits = step.activation(step.layer(logits))
+        (slopes,) = torch.autograd.grad(values.sum(), sums)
+        opened = torch.ones_like(slopes) if type(first.activation).__name__ in CUTTING else slopes
+        gains = []
+        for output, neurons in zip(logits.sum(0), rows, strict=True):
+            (gradient,) = torch.autograd.grad(output, entered, retain_graph=True)
+            gains.append((gradient * opened)[:, neurons].mean(0))
+        return torch.stack(gains)
+
+
+def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
+    """Check that the dense layers have enough neurons for the paths of all classes.
+
+    Raises:
+        IncompatibleError: fewer than two dense layers, one without a bias, or too few neurons in
+            one of them.
+    """
+    first = steps[0]
+    for step in steps:
+        if step.layer.bias is None:
+            raise IncompatibleError(f"dense layer {step.name!r} has no bias")
+    paths = steps[-1].layer.out_features * crafting.paths_per_class(first.dropout)
+    pairs = needs_pairs(first.activation, crafting)
+    if len(steps) < FEWEST_LAYERS:
+        raise IncompatibleError(
+            f"paths of classes need two dense layers or more, but this network has {len(steps)}"
+        )
+    for step in steps[:-1]:
+        needed = paths * (2 if pairs and step is steps[0] else 1)
+        if step.layer.out_features < needed:
+            raise IncompatibleError(
+                f"dense layer {step.name!r} has {step.layer.out_features} neurons, but paths of "
+                f"all classes need {needed}"
+            )
+
+
+def _begin(
+    layer: torch.nn.Linear, paths: int, pairs: bool, crafting: MKOR, random: torch.Generator
+) -> torch.Tensor:
+    """Choose neurons of the first layer, one or a pair for each path; Shape (paths, 1 or 2)."""
+    if crafting.hiding == "naive":
+        rows = torch.arange(paths)[:, None]
+        layer.weight[rows] = 1 / layer.in_features
+        return rows
+    width = 2 if pairs else 1
+    rows = torch.randperm(layer.out_features, generator=random)[: width * paths].view(-1, width)
+    if pairs:
+        kept, mirrored = rows.unbind(1)
+        layer.weight[mirrored] = crafting.alpha * layer.weight[kept]
+        layer.bias[mirrored] = crafting.alpha * layer.bias[kept]
+    return rows
+
+
+def _extend(
+    step: DenseStep,
+    carriers: torch.Tensor,
+    values: torch.Tensor,
+    outputs: torch.Tensor | None,
+    crafting: MKOR,
+    random: torch.Generator,
+) -> torch.Tensor:
+    """Extend each path by one more layer.
+
+    Args:
+        step: the layer.
+        carriers: neurons of the paths before it, Shape (paths, 1 or 2).
+        values: Shape (M, inputs), inputs of the layer for synthetic images.
+        outputs: neurons to which the paths lead, Shape (paths); None: chosen here.
+        crafting: the spec.
+        random: random generator that chooses neurons and draws noise.
+
+    Returns:
+        The neurons of the paths in this layer, Shape (paths).
+    """
+    layer, paths = step.layer, len(carriers)
+    if crafting.hiding == "naive":
+        chosen = torch.arange(paths) if outputs is None else outputs
+        layer.weight[chosen[:, None], carriers] = 1.0
+        return chosen
+    largest = layer.weight.abs().amax(1)
+    noise = crafting.noise * layer.weight.std()
+    taken = carriers.flatten()
+    layer.weight[:, taken] = noise * layer.weight[:, taken].normal_(generator=random)
+    if outputs is None:
+        chosen = _choose_neurons(step, values, paths, random)
+        layer.bias[chosen] = layer.bias[chosen].abs()
+    else:
+        chosen = outputs
+        layer.bias.abs_()
+    layer.weight[chosen[:, None], carriers] = largest[chosen][:, None].expand(carriers.shape)
+    return chosen
+
+
+def _choose_neurons(
+    step: DenseStep, values: torch.Tensor, paths: int, random: torch.Generator
+) -> torch.Tensor:
+    """Choose the neurons that are most active for all synthetic images; Shape (paths)."""
+    if type(step.activation).__name__ not in CUTTING:
+        return torch.randperm(step.layer.out_features, generator=random)[:paths]
+    sums = values @ step.layer.weight.T + step.layer.bias.abs()
+    return sums.amin(0).argsort(descending=True)[:paths]
+
+
+def synthetic_images(shape: Sequence[int], seed: int) -> torch.Tensor:
+    """Draw synthetic images: random fields with spectra like photographs, and grey images.
+
+    Returns:
+        Shape (M, *shape), in [0, 1].
+    """
+    random = torch_stream(seed, "made-up images")
+    clouds = [_cloud(shape, slope, random) for slope in SLOPES for _ in range(OF_EACH)]
+    greys = torch.linspace(0, 1, GREYS)[:, None, None, None].expand(GREYS, *shape)
+    return torch.cat([torch.stack(clouds), greys])
+
+
+def _cloud(shape: Sequence[int], slope: float, random: torch.Generator) -> torch.Tensor:
+    colours, height, width = shape
+    frequencies = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width))
+    amplitudes = frequencies.clamp(min=1 / height) ** -slope
+    noise = torch.randn(1 + colours, height, width, generator=random)
+    fields = torch.fft.irfft2(torch.fft.rfft2(noise) * amplitudes, s=(height, width))
+    fields = fields / fields.std((1, 2), keepdim=True)
+    brightness, contrast = torch.rand(2, generator=random)
+    mixed = 0.8 * fields[:1] + 0.6 * fields[1:]
+    return (0.2 + 0.6 * brightness + (0.1 + 0.2 * contrast) * mixed).clamp(0, 1)
+
+
+def grey_responses(
+    network: torch.nn.Module, chain: Chain, channels: torch.Tensor, shape: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Compute the features of grey images, by which a server converts features into intensities.
+
+    The mapping from intensities to features (activations, batch normalisation, unchanged weights,
+    padding) is thus inverted without being modelled.
+
+    Args:
+        network: the crafted network.
+        chain: its layers.
+        channels: Shape (K), channels of the last convolution that carry views.
+        shape: shape of an image.
+
+    Returns:
+        ``levels``, Shape (L), the intensities; ``responses``, Shape (L, K, values, values).
+
+    Raises:
+        IncompatibleError: black and white images have the same features.
+    """
+    with torch.no_grad():
+        linear = all(type(step.activation).__name__ in LINEAR for step in chain.convolutions)
+        levels = torch.linspace(0, 1, 2 if linear else CURVED_LEVELS)
+        features_of = features_before(network, chain.dense[0].name)
+        greys = levels[:, None, None, None].expand(-1, *shape)
+        features = torch.cat([features_of(grey) for grey in greys.split(1)])
+        count = chain.convolutions[-1].layer.out_channels
+        side = round((features.shape[1] / count) ** 0.5)
+        maps = features.unflatten(1, (count, side, side))[:, channels]
+        if (maps[-1] - maps[0]).abs().max() <= FAINTEST * maps.abs().max():
+            raise IncompatibleError(
+                f"after {len(chain.convolutions)} convolutions black and white images have the "
+                "same features; choose a larger beta or an activation that does not saturate"
+            )
+        return {"levels": levels.numpy(), "responses": maps.numpy()}

@@ -1,4 +1,4 @@
-"""Plan of the views that the channels of a network crafted by MKOR give of an image.
+"""Views that the channels of a network crafted by MKOR give of an image: plan and convolutions.
 
 Each convolution with one-hot kernels copies channels, or copies each four times, shifted by one
 pixel to the right, down, or both (MKOR section 3.4.1). After pooling a value is the largest or the
@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-
-if TYPE_CHECKING:
-    from gleak.models.chain import ConvolutionStep
+from gleak.models.chain import Chain, ConvolutionStep
 
 SMALLEST_KERNEL = 3
+PATCHES = 1000
+NEGLIGIBLE = 1e-5
+"""Directions of smaller singular value, relative to the largest, are not removed."""
+CENTRES = {"Sigmoid": 0.5}
+"""Output of an activation for zero. Signals are centred there; with other activations they are kept
+positive, so that padding with zeros never gives the maximum of a window."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,6 @@ class Layout:
 
     @property
     def views(self) -> list[View]:
-        """Views in the channels before the dense layers."""
         return [tap.view for tap in self.taps[-1]]
 
 
@@ -119,7 +121,6 @@ def plan_views(
 
 
 def _check_step(step: ConvolutionStep) -> None:
-    """Raise `IncompatibleError` if one-hot kernels do not suit a convolution or its pooling."""
     layer, pool = step.layer, step.pool
     size = layer.kernel_size[0]
     square = len({*layer.kernel_size}) == len({*layer.stride}) == len({*layer.padding}) == 1
@@ -152,7 +153,6 @@ def _check_gaps(steps: Sequence[ConvolutionStep]) -> None:
 
 
 def _shortage(steps: Sequence[ConvolutionStep], layout: Layout) -> str | None:
-    """Describe the first convolution with too few channels for a layout; None if there is none."""
     for step, taps in zip(steps, layout.taps, strict=True):
         if len(taps) > step.layer.out_channels:
             return (
@@ -172,16 +172,13 @@ def _layout(steps: Sequence[ConvolutionStep], shape: Sequence[int], directions: 
     for number, step in enumerate(steps):
         cropped = step.layer.kernel_size[0] // 2 - int(step.layer.padding[0])
         windows = replace(windows, values=windows.values - 2 * cropped)
-        views = [_moved(view, cropped * windows.scale) for view in views]
+        moved = cropped * windows.scale
+        views = [replace(view, row=view.row + moved, column=view.column + moved) for view in views]
         shifts = (0, _direction(views, windows)) if number in dividing else (0,)
         taps = list(_taps(views, shifts, windows.scale, bounded and number == 0))
         plan.append(taps)
         views, windows = [tap.view for tap in taps], _downsampled(windows, step)
     return Layout(plan, windows)
-
-
-def _moved(view: View, pixels: int) -> View:
-    return replace(view, row=view.row + pixels, column=view.column + pixels)
 
 
 def _direction(views: Sequence[View], windows: Windows) -> int:
@@ -217,7 +214,6 @@ def _taps(views: Sequence[View], shifts: Sequence[int], scale: int, bounded: boo
 
 
 def _downsampled(windows: Windows, step: ConvolutionStep) -> Windows:
-    """Return the positions of the values after a layer."""
     strided = int(step.layer.stride[0])
     scale, values = windows.scale * strided, -(-windows.values // strided)
     if step.pool is None:
@@ -245,3 +241,161 @@ def view_arrays(layout: Layout, channels: np.ndarray) -> dict[str, np.ndarray]:
         "column": np.array([view.column for view in views]),
         "windows": np.array([windows.scale, windows.extent, windows.values, windows.side]),
     }
+
+
+@dataclass
+class Signal:
+    """Channels that carry the image at some layer of the network.
+
+    Args:
+        channels: Shape (K), indices of the channels.
+        gain, offset: Shape (K), a value is gain times intensity plus offset; 1 and 0 after the
+            first convolution, so that factors of `beta` compound.
+        centre: centre of the values, subtracted before the next activation; None: values are
+            positive.
+    """
+
+    channels: torch.Tensor
+    gain: torch.Tensor
+    offset: torch.Tensor
+    centre: float | None
+
+
+def craft_convolutions(
+    chain: Chain,
+    layout: Layout,
+    probes: torch.Tensor,
+    random: torch.Generator,
+    *,
+    naive: bool,
+    beta: float,
+    noise: float,
+    quiet: float,
+) -> torch.Tensor:
+    """Craft convolutions that carry the views of a layout, in place.
+
+    Args:
+        chain: the network.
+        layout: the planned views.
+        probes: Shape (M, *shape), synthetic images for which activations are computed.
+        random: random generator that chooses channels and draws noise.
+        naive: take the first channels, and set all other weights to zero.
+        beta: weight of a one-hot kernel.
+        noise: deviation of the noise, relative to the layer's weights.
+        quiet: share of directions removed from the weights of other channels.
+
+    Returns:
+        Channels of the last convolution that carry the views; Shape (K).
+    """
+    with torch.no_grad():
+        colours = probes.shape[1]
+        gain, offset, activations = torch.ones(colours), torch.zeros(colours), probes
+        if chain.normalisation is not None:
+            gain = 1 / chain.normalisation.deviation.flatten()
+            offset = -chain.normalisation.mean.flatten() * gain
+            activations = chain.normalisation(probes)
+        centre = CENTRES.get(type(chain.convolutions[0].activation).__name__)
+        signal = Signal(torch.arange(colours), gain, offset, centre)
+        for step, taps in zip(chain.convolutions, layout.taps, strict=True):
+            if naive:
+                channels = torch.arange(len(taps))
+                step.layer.weight.zero_()
+                _bias(step).zero_()
+            else:
+                order = torch.randperm(step.layer.out_channels, generator=random)
+                channels = order[: len(taps)]
+                _blend(step, signal.channels, channels, activations, random, noise, quiet)
+            signal = _set_kernels(step, taps, signal, channels, beta)
+            activations = _run(step, activations)
+        return signal.channels
+
+
+def _blend(
+    step: ConvolutionStep,
+    incoming: torch.Tensor,
+    outgoing: torch.Tensor,
+    activations: torch.Tensor,
+    random: torch.Generator,
+    noise: float,
+    quiet: float,
+) -> None:
+    """Set noise between the channels of signals and remove directions from other weights."""
+    weight, bias = step.layer.weight.data, _bias(step)
+    deviation = noise * weight.std()
+    between = weight.new_empty(len(outgoing), len(incoming), *weight.shape[2:])
+    weight[outgoing[:, None], incoming] = deviation * between.normal_(generator=random)
+    bias[outgoing] = deviation * bias.new_empty(len(outgoing)).normal_(generator=random)
+    is_other = torch.ones(weight.shape[1], dtype=torch.bool)
+    is_other[incoming] = False
+    others = is_other.nonzero().flatten()
+    if quiet and len(others):
+        rows = weight[outgoing[:, None], others].flatten(1)
+        patches = _patches(step.layer, activations, others, random)
+        _, lengths, directions = torch.linalg.svd(patches, full_matrices=False)
+        count = round(quiet * rows.shape[1])
+        removed = directions[:count][lengths[:count] > NEGLIGIBLE * lengths[0]]
+        rows = rows - (rows @ removed.T) @ removed
+        weight[outgoing[:, None], others] = rows.unflatten(1, (len(others), *weight.shape[2:]))
+
+
+def _patches(
+    layer: torch.nn.Conv2d,
+    activations: torch.Tensor,
+    channels: torch.Tensor,
+    random: torch.Generator,
+) -> torch.Tensor:
+    """Draw random patches of some channels, of the kernels' size; Shape (1000, features)."""
+    size, padding = layer.kernel_size[0], int(layer.padding[0])
+    padded = torch.nn.functional.pad(activations[:, channels], [padding] * 4)
+    windows = padded.unfold(2, size, 1).unfold(3, size, 1)
+    samples, _, rows, columns = windows.shape[:4]
+    places = [
+        torch.randint(most, (PATCHES,), generator=random) for most in (samples, rows, columns)
+    ]
+    return windows[places[0], :, places[1], places[2]].flatten(1)
+
+
+def _set_kernels(
+    step: ConvolutionStep, taps: Sequence[Tap], signal: Signal, channels: torch.Tensor, beta: float
+) -> Signal:
+    """Set the one-hot kernels, whose output is `beta` times the intensity, possibly centred."""
+    layer, middle = step.layer, step.layer.kernel_size[0] // 2
+    scales, shifts = _batch_norm(step, channels)
+    sources = torch.tensor([tap.source for tap in taps])
+    signs = torch.tensor([-1.0 if tap.reverses else 1.0 for tap in taps])
+    gain, offset = signal.gain[sources], signal.offset[sources]
+    rows = torch.tensor([tap.row for tap in taps]) + middle
+    columns = torch.tensor([tap.column for tap in taps]) + middle
+    taken = signal.channels[sources]
+    layer.weight[channels, taken, rows, columns] = signs * beta / gain / scales
+    start = torch.where(signs < 0, beta, 0.0) - signs * beta * offset / gain
+    if signal.centre is not None:
+        start = start - beta * signal.centre
+    _bias(step)[channels] += (start - shifts) / scales
+    centre = CENTRES.get(type(step.activation).__name__)
+    return Signal(channels, torch.ones(len(taps)), torch.zeros(len(taps)), centre)
+
+
+def _bias(step: ConvolutionStep) -> torch.Tensor:
+    assert step.layer.bias is not None
+    return step.layer.bias.data
+
+
+def _batch_norm(step: ConvolutionStep, channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    norm = step.norm
+    if norm is None:
+        return torch.ones(len(channels)), torch.zeros(len(channels))
+    mean, variance = norm.running_mean, norm.running_var
+    assert mean is not None
+    assert variance is not None
+    scales = norm.weight / (variance + norm.eps).sqrt()
+    shifts = norm.bias - mean * scales
+    return scales[channels], shifts[channels]
+
+
+def _run(step: ConvolutionStep, activations: torch.Tensor) -> torch.Tensor:
+    outputs: torch.Tensor = step.layer(activations)
+    if step.norm is not None:
+        outputs = step.norm(outputs)
+    outputs = step.activation(outputs)
+    return outputs if step.pool is None else step.pool(outputs)

@@ -1,17 +1,28 @@
-"""Base class of dataset specs."""
+"""Base class of datasets, and what several are read by: images as arrays, and splits."""
 
 from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from PIL import Image, ImageOps
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
-from gleak.core.spec import Spec
+from gleak.core.lazy import sklearn
+from gleak.core.spec import Spec, parameter
 
 Modality = Literal["image", "tabular"]
+Split = tuple[np.ndarray, np.ndarray]
+"""Samples and labels."""
+SPLITS = ("train", "test")
+TEST_SHARE = 0.25
+MODES = {1: "L", 3: "RGB"}
+"""Modes of PIL by the number of channels."""
 
 
 class DatasetSpec(Spec):
@@ -76,3 +87,98 @@ class DatasetSpec(Spec):
         Raises:
             DataError: there are no usable data; names the expected location.
         """
+
+
+def size_field(default: int, *, largest: int = 1024) -> Any:
+    """Return the field ``size`` of a dataset of square images."""
+    return parameter(default, "side of the square images", unit="px", ge=4, le=largest)
+
+
+def to_pixels(image: Image.Image, shape: tuple[int, ...]) -> np.ndarray:
+    """Resize an image to fit the shorter side (bilinear, antialiased) and crop its centre.
+
+    Returns:
+        Shape (C, H, W), uint8.
+
+    Raises:
+        ValueError: the image has more than 8 bits per channel, which would be truncated.
+    """
+    if image.mode[0] in "IF":
+        raise ValueError(f"pixels of mode {image.mode}; convert it to 8 bits per channel")
+    channels, height, width = shape
+    converted = image.convert(MODES[channels])
+    fitted = ImageOps.fit(converted, (width, height), method=Image.Resampling.BILINEAR)
+    return np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def stack_pixels(images: Iterable[Image.Image], count: int, shape: tuple[int, ...]) -> np.ndarray:
+    pixels = np.empty((count, *shape), dtype=np.uint8)
+    for row, image in zip(pixels, images, strict=True):
+        row[...] = to_pixels(image, shape)
+    return pixels
+
+
+def quantize(intensities: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Convert intensities in [0, 1] to an array of 8-bit images.
+
+    Args:
+        intensities: Shape (M, height, width) for grey, (M, height, width, 3) for RGB.
+        shape: (C, H, W) of the result.
+
+    Returns:
+        Shape (M, C, H, W), uint8.
+    """
+    images = np.rint(np.asarray(intensities) * 255).astype(np.uint8)
+    return stack_pixels(map(Image.fromarray, images), len(images), shape)
+
+
+def read_pixels(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """Read an image file as an array; Shape (C, H, W), uint8.
+
+    Raises:
+        DataError: names the file that cannot be read as an 8-bit image.
+    """
+    try:
+        with Image.open(path) as image:
+            return to_pixels(image, shape)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(
+            f"{path}: cannot be read as an image ({error}); repair or remove the file"
+        ) from error
+
+
+def stratified(inputs: np.ndarray, labels: np.ndarray) -> tuple[Split, Split]:
+    """Split samples 3:1 into train and test, stratified by class and deterministic.
+
+    Args:
+        inputs: Shape (M, ...).
+        labels: Shape (M), class indices.
+
+    Returns:
+        The train and the test split, each in the order of the given samples.
+    """
+    chosen = sklearn.model_selection.train_test_split(
+        np.arange(len(labels)), test_size=TEST_SHARE, random_state=0, stratify=labels
+    )
+    train, test = (np.sort(indices) for indices in chosen)
+    return (inputs[train], labels[train]), (inputs[test], labels[test])
+
+
+def first_per_class(labels: np.ndarray, limit: int | None) -> np.ndarray:
+    """Return ascending indices of the first ``limit`` samples per class (None: of all)."""
+    if limit is None:
+        return np.arange(len(labels))
+    chosen = [np.flatnonzero(labels == label)[:limit] for label in np.unique(labels)]
+    return np.sort(np.concatenate(chosen))
+
+
+def join_splits(train: Split, test: Split, class_names: Sequence[str], **facts: Any) -> Dataset:
+    """Create a `Dataset` of two splits; ``facts`` are its other fields."""
+    return Dataset(
+        train_inputs=train[0],
+        train_labels=train[1].astype(np.int64),
+        test_inputs=test[0],
+        test_labels=test[1].astype(np.int64),
+        class_names=np.array(class_names, dtype=object),
+        **facts,
+    )

@@ -7,21 +7,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, ClassVar
+from typing import IO, ClassVar
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
+from gleak.core.lazy import sklearn
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.data.base import DatasetSpec
-from gleak.data.image_arrays import quantize, size_field, to_pixels
-from gleak.data.splits import SPLITS, Split, join_splits, stratified
+from gleak.data.base import (
+    SPLITS,
+    DatasetSpec,
+    Split,
+    join_splits,
+    quantize,
+    size_field,
+    stratified,
+    to_pixels,
+)
 from gleak.runtime.seeding import stream
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 @contextmanager
@@ -52,6 +58,7 @@ class Digits(DatasetSpec):
     """Handwritten digits, 8 x 8 grey pixels, resized."""
 
     source: ClassVar[str] = "bundled with scikit-learn; UCI, Alpaydin and Kaynak 1998, CC BY 4.0"
+    classes: ClassVar[int] = 10
 
     size: int = size_field(16)
 
@@ -61,20 +68,13 @@ class Digits(DatasetSpec):
         return (1, self.size, self.size)
 
     @property
-    def classes(self) -> int:
-        """Number of classes, 10."""
-        return 10
-
-    @property
     def sizes(self) -> dict[str, int]:
         """Number of samples in each split; a quarter of 1,797 is for testing."""
         return {"train": 1347, "test": 450}
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
         """Read all digits, independently of ``seed``."""
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
+        digits = sklearn.datasets.load_digits()
         train, test = stratified(quantize(digits.images / BRIGHTEST, self.shape), digits.target)
         return join_splits(train, test, [str(name) for name in digits.target_names])
 
@@ -84,6 +84,7 @@ class Faces(DatasetSpec):
     """100 faces and 100 background patches, 25 x 25 grey pixels, resized."""
 
     source: ClassVar[str] = "bundled with scikit-image; from LFW, no explicit licence"
+    classes: ClassVar[int] = 2
 
     size: int = size_field(32)
 
@@ -91,11 +92,6 @@ class Faces(DatasetSpec):
     def shape(self) -> tuple[int, ...]:
         """Shape of an image, grey."""
         return (1, self.size, self.size)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes: face and background."""
-        return 2
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -132,19 +128,16 @@ class Photograph:
     train: Box
     test: Box
 
-    def read(self) -> Image:
+    def read(self) -> Image.Image:
         """Read the whole photograph in RGB.
 
         Raises:
             DataError: the installed package does not contain it.
         """
-        from PIL.Image import open as open_image
-
         with open_bundled(self.path) as file:
-            return open_image(file).convert("RGB")
+            return Image.open(file).convert("RGB")
 
-    def part(self, split: str) -> Image:
-        """Read the part that the crops of a split are drawn from."""
+    def part(self, split: str) -> Image.Image:
         return self.read().crop(self.train if split == "train" else self.test)
 
 
@@ -197,6 +190,7 @@ class Photos(DatasetSpec):
     source: ClassVar[str] = (
         "bundled with scikit-image and matplotlib (public domain, CC0), scikit-learn (CC BY)"
     )
+    classes: ClassVar[int] = len(PHOTOGRAPHS)
 
     size: int = size_field(32, largest=LARGEST)
     crops: int = parameter(64, "number of crops of each photograph in each split", ge=1)
@@ -205,11 +199,6 @@ class Photos(DatasetSpec):
     def shape(self) -> tuple[int, ...]:
         """Shape of an image, RGB."""
         return (3, self.size, self.size)
-
-    @property
-    def classes(self) -> int:
-        """Number of photographs."""
-        return len(PHOTOGRAPHS)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -226,24 +215,15 @@ class Photos(DatasetSpec):
         return join_splits(train, test, list(PHOTOGRAPHS))
 
     def _draw_split(self, split: str, seed: int) -> Split:
-        crops = [
-            draw_crops(
-                photograph.part(split),
-                self.size,
-                self.crops,
-                stream(seed, "crops", label, SPLITS.index(split)),
-            )
-            for label, photograph in enumerate(PHOTOGRAPHS.values())
-        ]
+        crops = []
+        for label, photograph in enumerate(PHOTOGRAPHS.values()):
+            random = stream(seed, "crops", label, SPLITS.index(split))
+            crops.append(draw_crops(photograph.part(split), self.size, self.crops, random))
         return np.concatenate(crops), np.repeat(np.arange(len(crops)), self.crops)
 
 
 def central_squares(names: Iterable[str], size: int) -> np.ndarray:
     """Read photographs and resize the largest square at the centre of each.
-
-    Args:
-        names: keys of `PHOTOGRAPHS`.
-        size: side of the squares, in pixels.
 
     Returns:
         Shape (N, 3, size, size), uint8.
@@ -254,7 +234,9 @@ def central_squares(names: Iterable[str], size: int) -> np.ndarray:
     return np.stack([to_pixels(PHOTOGRAPHS[name].read(), (3, size, size)) for name in names])
 
 
-def draw_crops(part: Image, size: int, count: int, generator: np.random.Generator) -> np.ndarray:
+def draw_crops(
+    part: Image.Image, size: int, count: int, generator: np.random.Generator
+) -> np.ndarray:
     """Draw square crops of random position and side, half of them mirrored, resized.
 
     Sides are uniform between three quarters of the shorter side of the part and all of it. A crop
@@ -272,8 +254,7 @@ def draw_crops(part: Image, size: int, count: int, generator: np.random.Generato
     return np.stack([_draw_crop(part, size, generator) for _ in range(count)])
 
 
-def _draw_crop(part: Image, size: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw a random square; draw again if there is almost no contrast."""
+def _draw_crop(part: Image.Image, size: int, generator: np.random.Generator) -> np.ndarray:
     for _ in range(TRIES):
         pixels = to_pixels(_draw_square(part, generator), (3, size, size))
         if pixels.std(axis=(1, 2)).max() >= FLATTEST:
@@ -281,10 +262,7 @@ def _draw_crop(part: Image, size: int, generator: np.random.Generator) -> np.nda
     return pixels
 
 
-def _draw_square(part: Image, generator: np.random.Generator) -> Image:
-    """Draw a square of random position and side, mirrored or not."""
-    from PIL import ImageOps
-
+def _draw_square(part: Image.Image, generator: np.random.Generator) -> Image.Image:
     widest = min(part.size)
     edge = int(generator.integers(round(CLOSEST * widest), widest, endpoint=True))
     left = int(generator.integers(0, part.width - edge, endpoint=True))

@@ -5,23 +5,29 @@ from __future__ import annotations
 from abc import abstractmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from filelock import FileLock
+from PIL import Image
 from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
+from gleak.core.lazy import sklearn
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.data.base import DatasetSpec
-from gleak.data.image_arrays import size_field, stack_pixels
+from gleak.data.base import (
+    DatasetSpec,
+    Split,
+    first_per_class,
+    join_splits,
+    size_field,
+    stack_pixels,
+    stratified,
+)
 from gleak.data.image_folder import ImageFolderDataset, advice
-from gleak.data.splits import Split, first_per_class, join_splits, stratified
 from gleak.runtime.torchvision_ops import ensure_operators
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 class DownloadableDataset(ImageFolderDataset):
@@ -85,8 +91,6 @@ class DownloadableDataset(ImageFolderDataset):
         root, home = self.root(data_dir), self.home(data_dir)
         if root.is_dir():
             return
-        from filelock import FileLock
-
         try:
             home.mkdir(exist_ok=True)
             with FileLock(home / f".{self.name}.lock"):
@@ -143,13 +147,9 @@ class Cifar10(TorchvisionDataset):
     """CIFAR-10: small colour images of 10 classes, 50,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "Krizhevsky 2009; no explicit licence, published for research"
+    classes: ClassVar[int] = 10
     archive: ClassVar[str] = "CIFAR10"
     unpacked: ClassVar[str] = "cifar-10-batches-py"
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 10."""
-        return 10
 
 
 @register("cifar100")
@@ -157,13 +157,9 @@ class Cifar100(TorchvisionDataset):
     """CIFAR-100: small colour images of 100 classes, 50,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "Krizhevsky 2009; no explicit licence, published for research"
+    classes: ClassVar[int] = 100
     archive: ClassVar[str] = "CIFAR100"
     unpacked: ClassVar[str] = "cifar-100-python"
-
-    @property
-    def classes(self) -> int:
-        """Number of fine classes, 100."""
-        return 100
 
 
 @register("mnist")
@@ -171,6 +167,7 @@ class Mnist(TorchvisionDataset):
     """MNIST: grey images of handwritten digits, 60,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "LeCun et al. 1998; commonly given as CC BY-SA 3.0"
+    classes: ClassVar[int] = 10
     archive: ClassVar[str] = "MNIST"
     unpacked: ClassVar[str] = "MNIST/raw"
 
@@ -180,11 +177,6 @@ class Mnist(TorchvisionDataset):
     def shape(self) -> tuple[int, ...]:
         """Shape of an image, grey."""
         return (1, self.size, self.size)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 10."""
-        return 10
 
 
 WINDOW = slice(61, 189)
@@ -215,7 +207,7 @@ class Lfw(DownloadableDataset):
         if download and not (home / self.unpacked).is_dir():
             self._download(home)
         folders = [folder for folder in (home / self.unpacked).iterdir() if folder.is_dir()]
-        pictures = {each.name.replace("_", " "): sorted(each.iterdir()) for each in folders}
+        pictures = {folder.name.replace("_", " "): sorted(folder.iterdir()) for folder in folders}
         people = sorted(name for name, own in pictures.items() if len(own) >= self.min_images)
         if not people:
             raise DataError(f"{self}: nobody has that many images in {home / self.unpacked}")
@@ -232,18 +224,16 @@ class Lfw(DownloadableDataset):
 
         It also reads images, as few and as small ones as possible; they are not used.
         """
-        from sklearn.datasets import fetch_lfw_people
-
         with TemporaryDirectory(dir=home) as fresh:
-            fetch_lfw_people(data_home=fresh, min_faces_per_person=MOST_IMAGES, resize=0.1)
+            sklearn.datasets.fetch_lfw_people(
+                data_home=fresh, min_faces_per_person=MOST_IMAGES, resize=0.1
+            )
             (home / self.unpacked).parent.mkdir(exist_ok=True)
             (Path(fresh) / self.unpacked).rename(home / self.unpacked)
 
-    def _face(self, path: Path) -> Image:
+    def _face(self, path: Path) -> Image.Image:
         """Read the part of an image that contains the face, resized."""
-        from PIL.Image import open as opened
-
-        with opened(path) as image:
+        with Image.open(path) as image:
             box = (WINDOW.start, WINDOW.start, WINDOW.stop, WINDOW.stop)
             return image.crop(box).resize((self.size, self.size))
 

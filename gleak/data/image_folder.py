@@ -13,9 +13,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
-from gleak.data.base import DatasetSpec
-from gleak.data.image_arrays import read_pixels, size_field
-from gleak.data.splits import SPLITS, Split, join_splits
+from gleak.data.base import SPLITS, DatasetSpec, Split, join_splits, read_pixels, size_field
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 Listing = dict[str, list[Path]]
@@ -85,7 +83,6 @@ class ImageFolderDataset(DatasetSpec):
 
 
 def advice(root: Path) -> str:
-    """Return how to fix a missing image folder: the expected layout and the setting to change."""
     return (
         f"put images into {root}/train/<class>/ and {root}/test/<class>/ (one split may be "
         f"missing), or set data_dir in config.yaml (or --config data_dir=...) to the folder that "
@@ -106,29 +103,25 @@ def list_images(folder: Path, limit: int | None) -> Listing:
     classes = class_folders(folder)
     if not classes:
         raise DataError(f"{folder}: no class folders; add <class>/<image> or remove it")
-    listing = {c.name: _images_below(c)[:limit] for c in classes}
-    for name, files in listing.items():
-        if not files:
+    listing = {}
+    for own in classes:
+        images = sorted(
+            path
+            for path in own.rglob("*")
+            if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+        )
+        if not images:
             kinds = " ".join(sorted(SUFFIXES))
-            raise DataError(f"{folder / name}: no images ({kinds}); add some or remove it")
+            raise DataError(f"{own}: no images ({kinds}); add some or remove it")
+        listing[own.name] = images[:limit]
     return listing
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """Return the class folders of a split, sorted, without hidden ones."""
     return sorted(c for c in folder.iterdir() if c.is_dir() and not c.name.startswith("."))
 
 
-def _images_below(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
-    )
-
-
 def _class_names(root: Path, listings: dict[str, Listing]) -> list[str]:
-    """Return the class names, which must be the same in all splits."""
     first, *others = listings
     for split in others:
         differing = sorted(set(listings[first]) ^ set(listings[split]))
@@ -178,16 +171,12 @@ class Imagenet(ImageFolderDataset):
     """
 
     source: ClassVar[str] = "Russakovsky et al. 2015; ImageNet terms: non-commercial research"
+    classes: ClassVar[int] = 1000
 
     size: int = size_field(224)
     limit: int | None = parameter(
         10, "largest number of images per class and split; none: all", ge=1
     )
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 1,000."""
-        return 1000
 
 
 @register("imagenet_sample")
@@ -204,10 +193,6 @@ class TinyImagenet(ImageFolderDataset):
     """Tiny-ImageNet-200 (64 x 64); the test split is its validation split, sorted by class."""
 
     source: ClassVar[str] = "Stanford CS231n; ImageNet terms: non-commercial research"
+    classes: ClassVar[int] = 200
 
     size: int = size_field(64)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 200."""
-        return 200

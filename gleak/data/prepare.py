@@ -19,13 +19,6 @@ def prepare_dataset(
 ) -> None:
     """Read or generate the samples of a dataset and write them.
 
-    Args:
-        spec: the dataset.
-        data_dir: folder with the user's image folders and tables.
-        seed: of the run.
-        output: path of the ``dataset.h5`` to write.
-        download: first download missing data.
-
     Raises:
         DataError: there are no usable data in ``data_dir``.
         ArtifactError: ``output`` cannot be written.
@@ -46,10 +39,6 @@ def check_source(prepared: Path, data_dir: Path) -> None:
 
     The data folder is not part of the path of any result, so a changed one would silently replace
     the data of all results.
-
-    Args:
-        prepared: ``dataset.h5``, with ``provenance.json`` beside it.
-        data_dir: data folder of this run.
 
     Raises:
         DataError: names both folders and what to do.

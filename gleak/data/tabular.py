@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
+from gleak.core.lazy import sklearn
 from gleak.core.registry import register
-from gleak.data.base import DatasetSpec, Modality
-from gleak.data.splits import join_splits, stratified
+from gleak.data.base import DatasetSpec, Modality, join_splits, stratified
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -36,7 +36,6 @@ class Features:
     groups: np.ndarray
 
     def dataset_fields(self) -> dict[str, Any]:
-        """Return the fields of a tabular `Dataset` apart from its samples."""
         names = np.array(self.names, dtype=object)
         return {"modality": "tabular", "feature_names": names, "feature_groups": self.groups}
 
@@ -57,7 +56,6 @@ def encode_table(train: DataFrame, test: DataFrame) -> Features:
 
 
 def _encode_column(train: Series, test: Series) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return names and values, in both splits, of the features of one column."""
     if train.dtype.kind in "fiu":
         low, high = train.min(), train.max()
         scaled = [((part - low) / ((high - low) or 1)).clip(0, 1) for part in (train, test)]
@@ -100,16 +98,12 @@ class Adult(DatasetSpec):
 
     modality: ClassVar[Modality] = "tabular"
     source: ClassVar[str] = "UCI, Becker and Kohavi 1996, CC BY 4.0"
+    classes: ClassVar[int] = 2
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of a sample: 6 numeric and 9 + 16 + 7 + 15 + 6 + 5 + 2 + 42 one-hot features."""
         return (FEATURES,)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes: above 50,000 dollars or not."""
-        return 2
 
     @override
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
@@ -189,16 +183,12 @@ class BreastCancer(DatasetSpec):
 
     modality: ClassVar[Modality] = "tabular"
     source: ClassVar[str] = "bundled with scikit-learn; UCI, Wolberg et al. 1995, CC BY 4.0"
+    classes: ClassVar[int] = 2
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of a sample: one value per measurement."""
         return (30,)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes: malignant and benign."""
-        return 2
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -207,13 +197,10 @@ class BreastCancer(DatasetSpec):
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
         """Read all biopsies, independently of ``seed``."""
-        from pandas import DataFrame
-        from sklearn.datasets import load_breast_cancer
-
-        biopsies = load_breast_cancer()
-        train, test = stratified(biopsies.data, biopsies.target)
-        tables = (DataFrame(rows, columns=biopsies.feature_names) for rows, _ in (train, test))
-        features = encode_table(*tables)
+        biopsies = sklearn.datasets.load_breast_cancer(as_frame=True)
+        labels = biopsies.target.to_numpy()
+        train, test = stratified(np.arange(len(labels)), labels)
+        features = encode_table(biopsies.data.iloc[train[0]], biopsies.data.iloc[test[0]])
         return join_splits(
             (features.train, train[1]),
             (features.test, test[1]),

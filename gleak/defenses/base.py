@@ -1,17 +1,16 @@
-"""Base class of defences, and norms of updates."""
+"""Base class of defences, the one that changes nothing, and norms of updates."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from gleak.artifacts.encodings import Dense, Encoded
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
+from gleak.core.registry import register
 from gleak.core.spec import Spec
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.local_training.base import LocalGradient
+from gleak.local_training.base import LocalGradient
 
 Memory = dict[str, "torch.Tensor"]
 """Values that a client has not sent yet, by parameter; Shape (*shape)."""
@@ -150,6 +149,11 @@ class DefenseSpec(Spec):
         return {name: encode(value) for name, value in update.items()}
 
 
+@register("none")
+class NoDefense(DefenseSpec):
+    """The update is sent as computed."""
+
+
 def encode(value: torch.Tensor) -> Dense:
     """Encode one client's parameter without compression, with a leading victim axis of size 1."""
     return Dense(value.numpy()[None])
@@ -161,7 +165,6 @@ def update_norms(update: dict[str, torch.Tensor]) -> torch.Tensor:
     Args:
         update: by parameter, Shape (R, *shape).
     """
-
     flat = [value.reshape(len(value), -1) for value in update.values()]
     norms = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in flat]
     return torch.linalg.vector_norm(torch.stack(norms), dim=0)

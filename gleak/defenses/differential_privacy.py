@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from pydantic import model_validator
 from typing_extensions import override
 
+from gleak.artifacts.encodings import Encoded
+from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, scale_rounds, update_norms
-from gleak.local_training.base import LocalGradient
+from gleak.local_training.base import LocalGradient, Loss
+from gleak.models.batching import interacting_layer
+from gleak.models.differentiation import sample_gradients
+from gleak.models.stochastic import stochastic_training_mode
+from gleak.models.tracing import describe_layer
 
-if TYPE_CHECKING:
-    from gleak.artifacts.encodings import Encoded
+MAX_VALUES = 2**24
+"""Number of gradient values, over all samples, that are computed at once."""
 
 
 @register("dp")
@@ -114,20 +120,17 @@ class DifferentialPrivacy(DefenseSpec):
         self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         factors = self._factors(update)
-        return {
-            name: encode(self._add_noise(scale_rounds(value, factors), generator))
-            for name, value in update.items()
-        }
+        sent: dict[str, Encoded] = {}
+        for name, value in update.items():
+            noise = value.new_empty(value.shape).normal_(generator=generator)
+            sent[name] = encode(scale_rounds(value, factors) + self.deviation * noise)
+        return sent
 
     def _factors(self, update: dict[str, torch.Tensor]) -> torch.Tensor:
         """Compute the scaling factor of each round, in double precision; Shape (R)."""
-
         norms = update_norms(update)
         factors = torch.where(norms > 0, self.norm / norms, 1.0)
         return factors.clamp(max=1) if self.scaling == "clip" else factors
-
-    def _add_noise(self, value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        return value + self.deviation * value.new_empty(value.shape).normal_(generator=generator)
 
 
 @register("fedcdp")
@@ -208,12 +211,102 @@ class FedCDP(DefenseSpec):
 
     @override
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
-        from gleak.defenses.sample_clipping import check_layers
-
-        check_layers(network, shape, self)
+        mixing = interacting_layer(network, shape)
+        if mixing is not None:
+            raise IncompatibleError(
+                f"defense {self}: {describe_layer(network, mixing)} computes with the whole "
+                "mini-batch, so that no sample has a gradient of its own; choose a model without "
+                "batch normalisation and the like"
+            )
 
     @override
     def local_gradient(self) -> LocalGradient:
-        from gleak.defenses.sample_clipping import NoisyGradient
-
         return NoisyGradient(self)
+
+
+class NoisyGradient(LocalGradient):
+    """Mean of a mini-batch's clipped gradients, with noise added to their sum.
+
+    Args:
+        defense: gives the clipping bound and the strength of the noise.
+    """
+
+    def __init__(self, defense: FedCDP) -> None:
+        self.defense = defense
+        self.noise_multipliers: list[float] = []
+
+    @override
+    def __call__(
+        self,
+        model: torch.nn.Module,
+        parameters: dict[str, torch.Tensor],
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        loss: Loss,
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        self.defense.check_network(model, tuple(inputs.shape[1:]))
+        clipped = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
+        deviations = {
+            name: self.defense.deviation(clipped.powers[name], total.numel())
+            for name, total in clipped.sums.items()
+        }
+        # the composition of Gaussian mechanisms, 1 / sqrt(sum_l (2C / s_l)^2): replacing a sample
+        # changes the sum of a layer by at most 2C
+        ratios = 2 * self.defense.clip / torch.tensor([*deviations.values()], dtype=torch.float64)
+        self.noise_multipliers.append(float(1 / torch.linalg.vector_norm(ratios)))
+        noisy = {
+            name: (total + deviations[name] * torch.randn(total.shape).to(total)) / len(labels)
+            for name, total in clipped.sums.items()
+        }
+        return clipped.loss, noisy
+
+
+class ClippedGradients(NamedTuple):
+    """Sums over the clipped gradients of one mini-batch.
+
+    Args:
+        loss: mean loss of the samples.
+        sums: sum of the clipped gradients by parameter, Shape (*shape).
+        powers: sum of their squared L2 norms by parameter.
+    """
+
+    loss: torch.Tensor
+    sums: dict[str, torch.Tensor]
+    powers: dict[str, float]
+
+
+def clipped_gradients(
+    model: torch.nn.Module,
+    parameters: dict[str, torch.Tensor],
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
+    loss: Loss,
+    bound: float,
+) -> ClippedGradients:
+    """Clip each sample's gradient of each parameter to an L2 norm, g / max(1, ||g|| / bound).
+
+    Samples are processed in chunks of `MAX_VALUES` gradient values; dropout draws a mask for each
+    sample.
+
+    Args:
+        model: its own parameters are not changed.
+        parameters: parameters at which gradients are computed, Shape (*shape).
+        inputs: Shape (B, *shape).
+        labels: Shape (B).
+        loss: see `gleak.models.differentiation`.
+        bound: largest norm.
+    """
+    detached = {name: value.detach() for name, value in parameters.items()}
+    sums = {name: torch.zeros_like(value) for name, value in detached.items()}
+    powers, losses = dict.fromkeys(detached, 0.0), []
+    size = max(1, MAX_VALUES // sum(value.numel() for value in detached.values()))
+    with stochastic_training_mode(model, inputs):
+        for x, y in zip(inputs.split(size), labels.split(size), strict=True):
+            sample_losses, gradients = sample_gradients(model, detached, x, y, loss)
+            losses.append(sample_losses)
+            for name, gradient in gradients.items():
+                norms = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1)
+                factors = 1 / (norms / bound).clamp(min=1)
+                sums[name] += torch.tensordot(factors, gradient, dims=1)
+                powers[name] += float((factors * norms).square().sum())
+    return ClippedGradients(torch.cat(losses).mean(), sums, powers)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from typing_extensions import override
 
+from gleak.artifacts.encodings import Encoded
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, per_round, update_norms
-
-if TYPE_CHECKING:
-    from gleak.artifacts.encodings import Encoded
 
 
 class NoiseSpec(DefenseSpec):

@@ -13,7 +13,7 @@ from gleak.artifacts.encodings import Encoded, Quantized, Rounded, Signs
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.defenses.base import DefenseSpec, Memory, scale_rounds, update_norms
+from gleak.defenses.base import DefenseSpec, Memory, per_round, scale_rounds, update_norms
 from gleak.defenses.sparsification import Scope
 
 
@@ -62,7 +62,6 @@ class QuantizerSpec(DefenseSpec):
 
     def _norms(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Compute ||g||_p for each parameter and round, in double precision; Shape (R)."""
-
         norm = partial(torch.linalg.vector_norm, ord=self.order, dtype=torch.float64)
         norms = {name: norm(value.reshape(len(value), -1), dim=1) for name, value in update.items()}
         if self.scope == "tensor":
@@ -72,9 +71,8 @@ class QuantizerSpec(DefenseSpec):
     def _send(
         self, value: torch.Tensor, norm: torch.Tensor, generator: torch.Generator
     ) -> Quantized:
-
         norm = norm.to(value.dtype)
-        of_round = norm.reshape(-1, *[1] * (value.ndim - 1))
+        of_round = per_round(norm, value)
         shares = torch.where(of_round > 0, value.abs() / of_round, 0)
         numbers = self.rounded(self.steps * shares, generator).clamp(max=self.steps)
         codes = (value.sign() * numbers).to(torch.int8)
@@ -149,7 +147,6 @@ class SignSGD(DefenseSpec):
     @override
     def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Scale the update to the norm of its signs, the square root of the nonzero count."""
-
         counts = [value.reshape(len(value), -1).count_nonzero(1) for value in update.values()]
         norms = update_norms(update)
         factors = torch.where(norms > 0, torch.stack(counts).sum(0).sqrt() / norms, 1.0)
@@ -159,7 +156,6 @@ class SignSGD(DefenseSpec):
     def protect(
         self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-
         return {
             name: Signs(value.sign().to(torch.int8).numpy()[None]) for name, value in update.items()
         }

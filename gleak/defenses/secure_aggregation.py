@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 from pydantic import model_validator
 from typing_extensions import override
 
+from gleak.artifacts.encodings import Encoded
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.base import DefenseSpec, Memory, NoDefense
 from gleak.defenses.differential_privacy import DifferentialPrivacy
-from gleak.defenses.none import NoDefense
-
-if TYPE_CHECKING:
-    from gleak.artifacts.encodings import Encoded
-    from gleak.clients.base import ClientSpec
 
 
 @register("secure_aggregation")

@@ -1,4 +1,4 @@
-"""Sparsification: only part of the values is sent, with their positions."""
+"""Sparsification, and structured updates: part of the values, or a product of thin matrices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 
-from gleak.artifacts.encodings import Encoded, Sparse
+from gleak.artifacts.encodings import Encoded, Factored, Sparse
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.base import DefenseSpec, Memory, encode
 
 Scope = Literal["tensor", "global"]
 
@@ -71,7 +71,6 @@ class Threshold(DefenseSpec):
 
     def _send(self, update: dict[str, torch.Tensor], memory: Memory) -> dict[str, Sparse]:
         """Encode one round, by parameter Shape (1, *shape), and update the memory in place."""
-
         accumulated = {name: value + memory.get(name, 0) for name, value in update.items()}
         sent = encode_largest(accumulated, 1 - as_fraction(self.theta), self.scope)
         for name, encoded in sent.items():
@@ -105,7 +104,6 @@ class RandomMask(DefenseSpec):
 
     def _mask(self, value: torch.Tensor, generator: torch.Generator) -> np.ndarray:
         """Draw a mask with the same number of positions in each round; Shape (R, M)."""
-
         rounds, size = len(value), value[0].numel()
         mask = np.zeros((rounds, size), dtype=bool)
         for row in mask:
@@ -114,13 +112,54 @@ class RandomMask(DefenseSpec):
         return mask
 
 
+@register("low_rank")
+class LowRank(DefenseSpec):
+    """The update H of a weight, reshaped to a matrix (out, rest), is sent as A B of low rank.
+
+    The columns of A are orthonormal and B = A^T H, so A B is the projection of H on their span.
+    With a random basis, drawn anew for each client and round, this is what a client learns that
+    keeps A fixed and trains B from zero in one local step (Konecny et al. draw A without making it
+    orthonormal). The best basis gives the nearest matrix of that rank, which a client can only find
+    after computing all of H. Parameters with one axis, and matrices with a side no longer than the
+    rank, are sent unchanged.
+    """
+
+    source = "Konecny et al. 2016 section 2; CPL section 2.1"
+
+    rank: int = parameter(4, "largest rank of an update", ge=1)
+    basis: Literal["random", "best"] = parameter(
+        "random", "columns of A: random directions, or the leading left singular vectors of H"
+    )
+
+    @override
+    def protect(
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+    ) -> dict[str, Encoded]:
+        return {name: self._send(value, generator) for name, value in update.items()}
+
+    def _send(self, value: torch.Tensor, generator: torch.Generator) -> Encoded:
+        if value.ndim < 3 or min(value.shape[1], value[0, 0].numel()) <= self.rank:
+            return encode(value)
+        matrix = value.flatten(2)
+        left = self._basis(matrix, generator)
+        right = left.mT @ matrix
+        shape = np.array(value.shape[1:], dtype=np.int64)
+        return Factored(left.numpy()[None], right.numpy()[None], shape)
+
+    def _basis(self, matrix: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Return orthonormal columns for each round; Shape (R, out, rank)."""
+        if self.basis == "best":
+            return torch.linalg.svd(matrix, full_matrices=False).U[..., : self.rank]
+        directions = matrix.new_empty(*matrix.shape[:2], self.rank).normal_(generator=generator)
+        return torch.linalg.qr(directions).Q
+
+
 def as_fraction(share: float) -> Fraction:
     """Convert a share to the fraction it is written as: 0.07 of 100 values are 7, not 8."""
     return Fraction(str(share))
 
 
 def count_of(share: Fraction, size: int) -> int:
-    """Return the number of values in a share of ``size`` values, rounded up."""
     return math.ceil(share * size)
 
 
@@ -139,15 +178,12 @@ def encode_largest(
     """
     flat = {name: value.reshape(len(value), -1).numpy() for name, value in update.items()}
     if scope == "global":
-        masks = _split(_largest(np.concatenate(list(flat.values()), axis=1), share), flat)
+        edges = np.cumsum([values.shape[1] for values in flat.values()])[:-1]
+        joined = _largest(np.concatenate(list(flat.values()), axis=1), share)
+        masks = dict(zip(flat, np.split(joined, edges, axis=1), strict=True))
     else:
         masks = {name: _largest(values, share) for name, values in flat.items()}
     return {name: encode_sparse(value, masks[name]) for name, value in update.items()}
-
-
-def _split(joined: np.ndarray, flat: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    edges = np.cumsum([values.shape[1] for values in flat.values()])[:-1]
-    return dict(zip(flat, np.split(joined, edges, axis=1), strict=True))
 
 
 def _largest(values: np.ndarray, share: Fraction) -> np.ndarray:
@@ -177,6 +213,5 @@ def encode_sparse(value: torch.Tensor, mask: np.ndarray) -> Sparse:
 
 
 def _concatenate(rounds: Sequence[Sparse]) -> Sparse:
-    """Concatenate rounds that were encoded one at a time along the round axis."""
     joined = Sparse.stack(rounds)
     return Sparse(joined.indices.swapaxes(0, 1), joined.values.swapaxes(0, 1), joined.shape)

@@ -3,66 +3,39 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.knowledge.base import GenerativeSpec, TrainedSpec
-from gleak.knowledge.layer_shapes import (
+from gleak.knowledge.base import (
+    GenerativeSpec,
     LayerShape,
+    Losses,
+    Pyramid,
     Sides,
-    channels_at_levels,
+    TrainedSpec,
+    Trainer,
     dense_shape,
-    full_pyramid,
     halved,
     pyramid,
+    take_step,
     total_multiply_adds,
     total_parameters,
 )
 
 if TYPE_CHECKING:
-    from gleak.knowledge.autoencoder_network import Autoencoder, Decoder
-    from gleak.knowledge.train_knowledge import Trainer
+    from gleak.knowledge.networks import Autoencoder, Decoder
 
 CODE_CHANNELS = 8
 WIDEST = 4
 """Largest number of channels, in multiples of the width."""
-
-
-class CodecPlan(NamedTuple):
-    """Layer sizes of a codec for images of one shape.
-
-    Args:
-        channels: of an image.
-        sides: height and width of the images and after each halving; the last are the code's.
-        widths: channels of the features at each of these.
-        code: channels of the code.
-    """
-
-    channels: int
-    sides: list[Sides]
-    widths: list[int]
-    code: int
-
-    @property
-    def layers(self) -> list[LayerShape]:
-        """Shapes of all convolutions of `gleak.knowledge.autoencoder_network.Autoencoder`."""
-        levels = list(zip(self.sides, self.widths, strict=True))
-        steps = list(pairwise(levels))
-        (first, narrow), (last, wide) = levels[0], levels[-1]
-        return [
-            LayerShape(self.channels, narrow, first),
-            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in steps),
-            *(LayerShape(wide, wide, small) for small, wide in levels[1:] for _ in range(4)),
-            LayerShape(wide, self.code, last),
-            LayerShape(self.code, wide, last),
-            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in steps),
-            LayerShape(narrow, self.channels, first),
-        ]
+SMALLEST_ERROR = 1e-6
+PACE = 10.0
+"""Learning rate of the classes' pictures, which are logits, relative to that of other weights."""
 
 
 @register("codec")
@@ -80,18 +53,16 @@ class Codec(TrainedSpec):
 
     size: int = parameter(2048, "length of a code, d_z", source="ROG section 4.2", ge=1)
 
-    def plan(self, shape: tuple[int, ...]) -> CodecPlan:
-        """Return layer sizes for images of Shape (C, H, W), halved as often as the code allows."""
-        channels, height, width = shape
-        levels, at = 0, (height, width)
-        while CODE_CHANNELS * math.prod(halved(at)) >= self.size and min(at) > 1:
-            levels, at = levels + 1, halved(at)
-        return CodecPlan(
-            channels=channels,
-            sides=pyramid((height, width), levels),
-            widths=channels_at_levels(self.width, levels, WIDEST),
-            code=-(-self.size // math.prod(at)),
-        )
+    def pyramid(self, shape: tuple[int, ...]) -> Pyramid:
+        """Return the sizes of features of images (C, H, W), halved as often as the code allows."""
+        sides, halvings = (shape[1], shape[2]), 0
+        while CODE_CHANNELS * math.prod(halved(sides)) >= self.size and min(sides) > 1:
+            sides, halvings = halved(sides), halvings + 1
+        return pyramid(shape, self.width, WIDEST, halvings)
+
+    def code_channels(self, shape: tuple[int, ...]) -> int:
+        """Return the channels of a code, as a small image."""
+        return -(-self.size // math.prod(self.pyramid(shape).sides[-1]))
 
     @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
@@ -108,63 +79,52 @@ class Codec(TrainedSpec):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> Autoencoder:
-        from gleak.knowledge.autoencoder_network import Autoencoder
+        from gleak.knowledge.networks import Autoencoder
 
-        return Autoencoder(self.plan(shape), self.size)
+        return Autoencoder(self.pyramid(shape), self.code_channels(shape), self.size)
 
     @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        from gleak.knowledge.autoencoder_network import AutoencoderTrainer
-
         return AutoencoderTrainer(self.build(shape, classes), self.lr)
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_multiply_adds(self.plan(shape).layers)
+        return total_multiply_adds(self._layers(shape))
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_parameters(self.plan(shape).layers)
+        return total_parameters(self._layers(shape))
 
-
-class GeneratorPlan(NamedTuple):
-    """Layer sizes of a generator for images of one shape.
-
-    Args:
-        channels: of an image.
-        sides: height and width of the images and after each halving.
-        widths: channels of the features at each of these.
-        coarse: height and width of the coarse image in the first values of a code.
-        size: length of a code.
-        classes: number of classes.
-    """
-
-    channels: int
-    sides: list[Sides]
-    widths: list[int]
-    coarse: Sides
-    size: int
-    classes: int
-
-    @property
-    def features(self) -> tuple[int, int, int]:
-        """Shape of the features at the lowest resolution."""
-        return (self.widths[-1], *self.sides[-1])
-
-    @property
-    def picture(self) -> tuple[int, int, int]:
-        """Shape of the coarse image."""
-        return (self.channels, *self.coarse)
-
-    @property
-    def layers(self) -> list[LayerShape]:
-        """Shapes of all layers of `gleak.knowledge.autoencoder_network.Decoder`."""
-        levels = list(zip(self.sides, self.widths, strict=True))
+    def _layers(self, shape: tuple[int, ...]) -> list[LayerShape]:
+        """Return the shapes of all convolutions."""
+        channels, sides, widths = sizes = self.pyramid(shape)
+        code, deep = self.code_channels(shape), list(zip(sides, widths, strict=True))[1:]
         return [
-            dense_shape(self.size + self.classes, math.prod(self.features)),
-            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in pairwise(levels)),
-            LayerShape(self.widths[0], self.channels, self.sides[0]),
+            LayerShape(channels, widths[0], sides[0]),
+            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in sizes.steps),
+            *(LayerShape(wide, wide, small) for small, wide in deep for _ in range(4)),
+            LayerShape(widths[-1], code, sides[-1]),
+            LayerShape(code, widths[-1], sides[-1]),
+            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in sizes.steps),
+            LayerShape(widths[0], channels, sides[0]),
         ]
+
+
+class AutoencoderTrainer(Trainer):
+    """Trainer by Adam on the mean squared error between images and their reconstructions."""
+
+    def __init__(self, network: Autoencoder, lr: float) -> None:
+        super().__init__(network)
+        self.network = network
+        self.optimizers["adam"] = torch.optim.Adam(network.parameters(), lr)
+
+    @override
+    def learn(
+        self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
+    ) -> Losses:
+        loss = torch.nn.functional.mse_loss(self.network(images), images)
+        take_step(self.optimizers["adam"], loss)
+        return {"mse": loss.detach()}
 
 
 @register("generator")
@@ -184,19 +144,16 @@ class Generator(GenerativeSpec, TrainedSpec):
 
     size: int = parameter(128, "length of a code", source="BigGAN (Brock et al. 2019)", ge=1)
 
-    def plan(self, shape: tuple[int, ...], classes: int) -> GeneratorPlan:
-        """Return layer sizes for images of Shape (C, H, W), halved to about four pixels."""
-        channels, height, width = shape
-        sides = full_pyramid((height, width))
-        deepest = pyramid((height, width), max(height, width).bit_length())
-        return GeneratorPlan(
-            channels=channels,
-            sides=sides,
-            widths=channels_at_levels(self.width, len(sides) - 1, WIDEST),
-            coarse=next(side for side in deepest if channels * math.prod(side) <= self.size),
-            size=self.size,
-            classes=classes,
-        )
+    def pyramid(self, shape: tuple[int, ...]) -> Pyramid:
+        """Return the sizes of features of images (C, H, W), halved to about four pixels."""
+        return pyramid(shape, self.width, WIDEST, None)
+
+    def coarse(self, shape: tuple[int, ...]) -> Sides:
+        """Return height and width of the coarse image in the first values of a code."""
+        sides = (shape[1], shape[2])
+        while shape[0] * math.prod(sides) > self.size:
+            sides = halved(sides)
+        return sides
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Check that a code has at least one value per channel.
@@ -212,14 +169,12 @@ class Generator(GenerativeSpec, TrainedSpec):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> Decoder:
-        from gleak.knowledge.autoencoder_network import Decoder
+        from gleak.knowledge.networks import Decoder
 
-        return Decoder(self.plan(shape, classes))
+        return Decoder(self.pyramid(shape), self.coarse(shape), self.size, classes)
 
     @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        from gleak.knowledge.autoencoder_network import DecoderTrainer
-
         return DecoderTrainer(self.build(shape, classes), self.lr)
 
     @override
@@ -228,9 +183,55 @@ class Generator(GenerativeSpec, TrainedSpec):
 
         The encoder has as many, which are not counted.
         """
-        return total_multiply_adds(self.plan(shape, classes).layers)
+        return total_multiply_adds(self._layers(shape, classes))
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        plan = self.plan(shape, classes)
-        return total_parameters(plan.layers) + classes * math.prod(plan.picture)
+        pictures = classes * shape[0] * math.prod(self.coarse(shape))
+        return total_parameters(self._layers(shape, classes)) + pictures
+
+    def _layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
+        """Return the shapes of all layers of the decoder but the pictures of classes."""
+        channels, sides, widths = sizes = self.pyramid(shape)
+        return [
+            dense_shape(self.size + classes, math.prod(sizes.last)),
+            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in sizes.steps),
+            LayerShape(widths[0], channels, sides[0]),
+        ]
+
+
+class DecoderTrainer(Trainer):
+    """Trainer by Adam on the negative evidence lower bound, in nats per value.
+
+    Kingma and Welling (2014), conditional as in Sohn et al. (2015). The variance of the pixels is
+    the mean squared error of the step, so that the negative log-likelihood is half its logarithm
+    (Rybkin et al. 2021).
+    """
+
+    def __init__(self, network: Decoder, lr: float) -> None:
+        self.network, self.encoder = network, network.encoder()
+        super().__init__(network, encoder=self.encoder)
+        layers = torch.nn.ModuleList([network.first, network.rest, self.encoder])
+        groups: list[dict[str, Any]] = [
+            {"params": [*layers.parameters()]},
+            {"params": [*network.pictures.parameters()], "lr": PACE * lr},
+        ]
+        self.optimizers["adam"] = torch.optim.Adam(groups, lr)
+
+    @override
+    def learn(
+        self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
+    ) -> Losses:
+        mean, log_variance = self.encoder(images, labels, self.network.pictures(labels))
+        noise = torch.randn(mean.shape, generator=generator).to(mean)
+        codes = mean + noise * (log_variance / 2).exp()
+        error = torch.nn.functional.mse_loss(self.network.generate(codes, labels), images)
+        kl = divergence(mean, log_variance).mean()
+        likelihood = (error + SMALLEST_ERROR).log() / 2
+        take_step(self.optimizers["adam"], likelihood + kl / images[0].numel())
+        return {"mse": error.detach(), "kl": kl.detach()}
+
+
+def divergence(mean: torch.Tensor, log_variance: torch.Tensor) -> torch.Tensor:
+    """Compute the KL divergence of codes from N(0, I); Shape (M), in nats."""
+    return (mean.square() + log_variance.exp() - 1 - log_variance).sum(1) / 2

@@ -1,24 +1,31 @@
-"""Base classes of knowledge specs, and their training on a public dataset."""
+"""Base classes of knowledge: specs, trainers, sizes of layers, and training on public data."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from itertools import pairwise
+from typing import ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from typing_extensions import override
 
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.lazy import torch
 from gleak.core.registry import parse
 from gleak.core.spec import FILE_NAME, Spec, changed, parameter
 from gleak.data.base import DatasetSpec
+from gleak.runtime.checkpointing import optimizer_state, resume_optimizer, strip_prefix
+from gleak.runtime.hub_weights import check_weights, read_weights
 
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.knowledge.train_knowledge import Trainer
-
+Sides = tuple[int, int]
+"""Height and width."""
+SMALLEST_SIDE = 4
+"""Features with a shorter side are not halved."""
+Losses = Mapping[str, "torch.Tensor"]
+"""Scalar losses by name, on the device of the network."""
+Layer = TypeVar("Layer", bound="torch.nn.Module")
 OWN = "own"
 """Value of ``public``: the train split of the victims' dataset."""
 
@@ -144,6 +151,54 @@ class KnowledgeSpec(Spec):
         """Return the number of stored parameters, for size estimates."""
 
 
+class Trainer(ABC):
+    """Base class of a network with everything that is trained with it.
+
+    Args:
+        network: the network to train.
+        **others: networks that are trained with it, by name.
+    """
+
+    def __init__(self, network: torch.nn.Module, **others: torch.nn.Module) -> None:
+        self.networks = torch.nn.ModuleDict({"network": network, **others})
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+
+    @abstractmethod
+    def learn(
+        self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
+    ) -> Losses:
+        """Perform one training step.
+
+        Args:
+            images: of the public dataset, Shape (M, C, H, W) in [0, 1].
+            labels: of the images, Shape (M), class indices.
+            generator: random generator of the step, on the CPU.
+
+        Returns:
+            The losses of the step.
+        """
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return everything that a training step passes to the next, by name."""
+        state = {f"module.{name}": value for name, value in self.networks.state_dict().items()}
+        for title, optimizer in self.optimizers.items():
+            moments = optimizer_state(optimizer)
+            state |= {f"{title}.{name}": value for name, value in moments.items()}
+        return state
+
+    def resume(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Restore a `state`; other keys are ignored."""
+        self.networks.load_state_dict(strip_prefix("module", state))
+        for title, optimizer in self.optimizers.items():
+            resume_optimizer(optimizer, strip_prefix(title, state))
+
+
+def take_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
 class EvaluatorSpec(KnowledgeSpec):
     """Base class of networks that score attacks, and that no attack uses.
 
@@ -199,8 +254,6 @@ class PretrainedSpec(KnowledgeSpec):
             ArtifactError: the file is missing or altered, contains anything but tensors, tensors
                 with other names or shapes, or values that are not finite.
         """
-        from gleak.runtime.hub_weights import check_weights, read_weights
-
         network = self.build(shape, classes)
         path, state = read_weights(self.weights)
         check_weights(path, state, network.state_dict())
@@ -293,9 +346,105 @@ class Pretraining:
         return "/".join(self.strings().values())
 
     def strings(self) -> dict[str, str]:
-        """Return the canonical string of each level."""
         return {"dataset": str(self.dataset), "knowledge": str(self.knowledge)}
 
     def components(self) -> list[Spec]:
         """Return the knowledge spec and all specs nested in it."""
         return self.knowledge.components()
+
+
+class LayerShape(NamedTuple):
+    """Shape of a convolution with a bias and a square kernel.
+
+    Args:
+        inputs: number of input channels.
+        outputs: number of output channels.
+        sides: height and width of the outputs.
+        kernel: side of the kernel.
+    """
+
+    inputs: int
+    outputs: int
+    sides: Sides
+    kernel: int = 3
+
+    @property
+    def weights(self) -> int:
+        return self.inputs * self.outputs * self.kernel**2
+
+    @property
+    def multiply_adds(self) -> int:
+        height, width = self.sides
+        return self.weights * height * width
+
+
+def dense_shape(inputs: int, outputs: int) -> LayerShape:
+    """Return the shape of a dense layer, as that of a convolution of a single pixel."""
+    return LayerShape(inputs, outputs, (1, 1), kernel=1)
+
+
+def total_multiply_adds(layers: Iterable[LayerShape]) -> int:
+    return sum(layer.multiply_adds for layer in layers)
+
+
+def total_parameters(layers: Iterable[LayerShape]) -> int:
+    return sum(layer.weights + layer.outputs for layer in layers)
+
+
+class Pyramid(NamedTuple):
+    """Sizes of the features of a network that halves images.
+
+    Args:
+        channels: of an image.
+        sides: height and width of the images and after each halving.
+        widths: channels of the features at each of these.
+    """
+
+    channels: int
+    sides: list[Sides]
+    widths: list[int]
+
+    @property
+    def last(self) -> tuple[int, int, int]:
+        """Shape of the features at the lowest resolution."""
+        return (self.widths[-1], *self.sides[-1])
+
+    @property
+    def steps(self) -> list[tuple[tuple[Sides, int], tuple[Sides, int]]]:
+        """Sides and widths before and after each halving."""
+        return list(pairwise(zip(self.sides, self.widths, strict=True)))
+
+
+def halved(sides: Sides) -> Sides:
+    """Return height and width after a padded convolution with stride 2."""
+    height, width = sides
+    return (height + 1) // 2, (width + 1) // 2
+
+
+def pyramid(shape: tuple[int, ...], width: int, widest: int, halvings: int | None) -> Pyramid:
+    """Return the sizes of features, whose channels double after each halving.
+
+    Args:
+        shape: of an image, (C, H, W).
+        width: channels before any halving.
+        widest: largest number of channels, in multiples of ``width``.
+        halvings: number of halvings; None: as many as leave sides of `SMALLEST_SIDE` or more.
+    """
+    channels, height, base = shape
+    sides = [(height, base)]
+    while (
+        len(sides) <= halvings if halvings is not None else min(halved(sides[-1])) >= SMALLEST_SIDE
+    ):
+        sides.append(halved(sides[-1]))
+    return Pyramid(channels, sides, [width * min(2**level, widest) for level in range(len(sides))])
+
+
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> torch.nn.Conv2d:
+    return torch.nn.Conv2d(inputs, outputs, 3, stride, padding=1)
+
+
+def zero_initialised(layer: Layer) -> Layer:
+    """Set all parameters of a layer to zero, so that its outputs are zero before training."""
+    for value in layer.parameters():
+        torch.nn.init.zeros_(value)
+    return layer

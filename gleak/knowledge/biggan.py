@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
-from gleak.knowledge.base import GenerativeSpec, PretrainedSpec
-from gleak.knowledge.layer_shapes import LayerShape, dense_shape, total_multiply_adds
+from gleak.knowledge.base import (
+    GenerativeSpec,
+    LayerShape,
+    PretrainedSpec,
+    dense_shape,
+    total_multiply_adds,
+)
 
 if TYPE_CHECKING:
-    from gleak.knowledge.biggan_network import BigGANDeep
+    from gleak.knowledge.networks import BigGANDeep
 
 IMAGE = (3, 128, 128)
 FIRST_SIDE = 4
@@ -25,58 +29,34 @@ CONDITION = 2 * CODE
 MULTIPLIERS = (16, 16, 8, 4, 2, 1)
 """Channels at each resolution, in multiples of the width."""
 REDUCTION = 4
-ATTENTION_SIDE = 64
+ATTENTION_SIDE, ATTENTION_BLOCK = 64, 8
+"""Side of the features on which attention works, and number of the block before which it does."""
+ATTENTION_MULTIPLIER = MULTIPLIERS[ATTENTION_BLOCK // 2]
 ATTENTION_REDUCTION = 8
 
 
-class Block(NamedTuple):
-    """Sizes of one block.
-
-    Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
-        side: of the input features.
-        enlarges: whether it doubles height and width.
-    """
-
-    inputs: int
-    outputs: int
-    side: int
-    enlarges: bool
-
-    @property
-    def inner(self) -> int:
-        """Number of channels between the first and the last convolution."""
-        return self.inputs // REDUCTION
-
-    @property
-    def convolutions(self) -> list[LayerShape]:
-        """Shapes of the convolutions in order; features are enlarged before the second."""
-        before, after = self.side, self.side * (1 + self.enlarges)
-        return [
-            LayerShape(self.inputs, self.inner, (before, before), kernel=1),
-            LayerShape(self.inner, self.inner, (after, after)),
-            LayerShape(self.inner, self.inner, (after, after)),
-            LayerShape(self.inner, self.outputs, (after, after), kernel=1),
-        ]
-
-    @property
-    def scales(self) -> list[LayerShape]:
-        """Shapes of dense layers from the condition to scale and offset of each normalisation."""
-        return [dense_shape(CONDITION, each.inputs) for each in self.convolutions for _ in range(2)]
+def block_shapes(inputs: int, outputs: int, side: int, *, enlarges: bool) -> list[LayerShape]:
+    """Return the shapes of a block's convolutions; features are enlarged before the second."""
+    inner, before, after = inputs // REDUCTION, (side, side), (side * (1 + enlarges),) * 2
+    return [
+        LayerShape(inputs, inner, before, kernel=1),
+        LayerShape(inner, inner, after),
+        LayerShape(inner, inner, after),
+        LayerShape(inner, outputs, after, kernel=1),
+    ]
 
 
-def blocks(width: int) -> Iterator[Block]:
-    """Iterate over the blocks: at each resolution one that keeps it and one that doubles it."""
-    side = FIRST_SIDE
+def all_blocks(width: int) -> list[list[LayerShape]]:
+    """Return the shapes of all blocks: at each resolution one keeps it and one doubles it."""
+    blocks, side = [], FIRST_SIDE
     for wide, thin in pairwise(width * multiplier for multiplier in MULTIPLIERS):
-        yield Block(wide, wide, side, enlarges=False)
-        yield Block(wide, thin, side, enlarges=True)
+        blocks.append(block_shapes(wide, wide, side, enlarges=False))
+        blocks.append(block_shapes(wide, thin, side, enlarges=True))
         side *= 2
+    return blocks
 
 
 def attention(channels: int) -> list[LayerShape]:
-    """Return the shapes of the self-attention's queries, keys, values and output."""
     side = (ATTENTION_SIDE, ATTENTION_SIDE)
     few, half = channels // ATTENTION_REDUCTION, channels // 2
     pairs = [(channels, few), (channels, few), (channels, half), (half, channels)]
@@ -119,9 +99,15 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> BigGANDeep:
-        from gleak.knowledge.biggan_network import BigGANDeep
+        from gleak.knowledge.networks import BigGANDeep
 
-        return BigGANDeep(self.width, classes, self.truncation)
+        return BigGANDeep(
+            all_blocks(self.width),
+            {ATTENTION_BLOCK: attention(self.width * ATTENTION_MULTIPLIER)},
+            CODE,
+            classes,
+            self.truncation,
+        )
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
@@ -137,10 +123,15 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
 
     def _with_bias(self) -> list[LayerShape]:
         first = dense_shape(CONDITION, FIRST_SIDE**2 * MULTIPLIERS[0] * self.width)
-        inner = [layer for block in blocks(self.width) for layer in block.convolutions]
+        inner = [layer for block in all_blocks(self.width) for layer in block]
         return [first, *inner, LayerShape(self.width, self.width, (IMAGE[1], IMAGE[2]))]
 
     def _without_bias(self, classes: int) -> list[LayerShape]:
-        scales = [layer for block in blocks(self.width) for layer in block.scales]
-        (attended,) = {block.inputs for block in blocks(self.width) if block.side == ATTENTION_SIDE}
-        return [dense_shape(classes, CODE), *scales, *attention(attended)]
+        scales = [
+            dense_shape(CONDITION, layer.inputs)
+            for block in all_blocks(self.width)
+            for layer in block
+            for _ in ("scale", "offset")
+        ]
+        attending = attention(self.width * ATTENTION_MULTIPLIER)
+        return [dense_shape(classes, CODE), *scales, *attending]

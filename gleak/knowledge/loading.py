@@ -1,24 +1,30 @@
-"""Networks loaded from ``knowledge.h5``."""
+"""Networks loaded from ``knowledge.h5``, and checks that none was trained on the victims' samples.
+
+Samples are compared by fingerprints, hashes of their 8-bit intensities. These detect exact copies
+at the same resolution; a sample that was cropped or compressed again has another fingerprint.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 
 from gleak.artifacts.knowledge import Knowledge
-from gleak.core.errors import ArtifactError
+from gleak.artifacts.private import Private
+from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import parse
 from gleak.knowledge.base import KnowledgeSpec
 
+BYTES = 8
+BRIGHTEST = 255
+
 
 def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, torch.nn.Module]:
     """Load a network from ``knowledge.h5``, in evaluation mode.
-
-    Args:
-        path: ``knowledge.h5``.
-        shape: of the samples to use it for.
 
     Returns:
         The registered name of its spec, and the network.
@@ -42,3 +48,39 @@ def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, torch.nn.Mo
     except RuntimeError as error:
         raise ArtifactError(f"{path}: does not fit its architecture {spec}: {error}") from None
     return spec.name, network.float().eval()
+
+
+def fingerprints(images: np.ndarray) -> np.ndarray:
+    """Compute a hash of each image, equal for equal images.
+
+    Args:
+        images: Shape (M, ...), 8-bit intensities, or intensities in [0, 1].
+
+    Returns:
+        Shape (M), uint64.
+    """
+    if images.dtype != np.uint8:
+        images = np.rint(images * BRIGHTEST).astype(np.uint8)
+    digests = [blake2b(image.tobytes(), digest_size=BYTES).digest() for image in images]
+    return np.array([int.from_bytes(digest, "little") for digest in digests], dtype=np.uint64)
+
+
+def check_disjoint(private: Private, where: str, knowledge: Iterable[Path]) -> None:
+    """Check that an attacker's knowledge was not trained on the victims' samples.
+
+    Raises:
+        IncompatibleError: names the knowledge file and the first such victim.
+        ArtifactError: a file is bad.
+    """
+    samples = private.inputs.reshape(-1, *private.inputs.shape[2:])
+    for path in knowledge:
+        public = Knowledge.read(path, only=())
+        known = np.isin(fingerprints(samples), public.fingerprints)
+        if known.any():
+            victim = int(known.argmax()) // private.inputs.shape[1]
+            raise IncompatibleError(
+                f"{path}: trained on {public.dataset}, which contains {int(known.sum())} of the "
+                f"{len(samples)} samples in {where}, first of victim {victim}; an attack must not "
+                "be scored on samples that the attacker knows: choose another public dataset or "
+                "other victims"
+            )

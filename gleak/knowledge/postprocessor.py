@@ -3,58 +3,40 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.knowledge.base import TrainedSpec
-from gleak.knowledge.layer_shapes import (
+from gleak.knowledge.base import (
     SMALLEST_SIDE,
     LayerShape,
-    Sides,
-    channels_at_levels,
-    full_pyramid,
+    Losses,
+    Pyramid,
+    TrainedSpec,
+    Trainer,
+    conv3x3,
+    pyramid,
+    take_step,
     total_multiply_adds,
     total_parameters,
 )
 
 if TYPE_CHECKING:
-    from gleak.knowledge.postprocessor_network import UNet
-    from gleak.knowledge.train_knowledge import Trainer
+    from gleak.knowledge.networks import UNet
 
 DEEPEST = 4
 WIDEST = 8
-
-
-class Plan(NamedTuple):
-    """Layer sizes of a U-Net for images of one shape.
-
-    Args:
-        channels: of an image.
-        sides: height and width of the images and after each halving.
-        widths: channels of the features at each of these.
-    """
-
-    channels: int
-    sides: list[Sides]
-    widths: list[int]
-
-    @property
-    def layers(self) -> list[LayerShape]:
-        """Shapes of all convolutions of `gleak.knowledge.postprocessor_network.UNet`."""
-        levels = list(zip(self.sides, self.widths, strict=True))
-        steps = list(pairwise(levels))
-        return [
-            LayerShape(self.channels, self.widths[0], self.sides[0]),
-            *(LayerShape(wide, wide, side) for side, wide in levels),
-            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in steps),
-            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in steps),
-            *(LayerShape(2 * thin, thin, large) for (large, thin), _ in steps),
-            LayerShape(self.widths[0], self.channels, self.sides[0]),
-        ]
+MODES = ("nearest", "bilinear", "bicubic")
+REACH = 3
+"""Radius of the blur's kernel, in standard deviations."""
+SHARPEST = 0.1
+LEAK = 0.2
+PATCH_HALVINGS = 3
+SMALLEST_PATCH = 4
 
 
 @register("postprocessor")
@@ -88,11 +70,10 @@ class Postprocessor(TrainedSpec):
         ge=0,
     )
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
-        """Return layer sizes for images of Shape (C, H, W), with at most four halvings."""
-        channels, height, width = shape
-        sides = full_pyramid((height, width))[: DEEPEST + 1]
-        return Plan(channels, sides, channels_at_levels(self.width, len(sides) - 1, WIDEST))
+    def pyramid(self, shape: tuple[int, ...]) -> Pyramid:
+        """Return the sizes of features of images (C, H, W), with at most four halvings."""
+        channels, sides, widths = pyramid(shape, self.width, WIDEST, None)
+        return Pyramid(channels, sides[: DEEPEST + 1], widths[: DEEPEST + 1])
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Check that images are large enough.
@@ -109,21 +90,153 @@ class Postprocessor(TrainedSpec):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> UNet:
-        from gleak.knowledge.postprocessor_network import UNet
+        from gleak.knowledge.networks import UNet
 
-        return UNet(self.plan(shape))
+        return UNet(self.pyramid(shape))
 
     @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        from gleak.knowledge.postprocessor_network import PostprocessorTrainer
-
         return PostprocessorTrainer(self.build(shape, classes), self, shape)
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """Return the multiply-adds of the U-Net, without the few of the discriminator."""
-        return total_multiply_adds(self.plan(shape).layers)
+        return total_multiply_adds(self._layers(shape))
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_parameters(self.plan(shape).layers)
+        return total_parameters(self._layers(shape))
+
+    def _layers(self, shape: tuple[int, ...]) -> list[LayerShape]:
+        """Return the shapes of all convolutions of the U-Net."""
+        channels, sides, widths = sizes = self.pyramid(shape)
+        steps = sizes.steps
+        return [
+            LayerShape(channels, widths[0], sides[0]),
+            *(LayerShape(wide, wide, side) for side, wide in zip(sides, widths, strict=True)),
+            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in steps),
+            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in steps),
+            *(LayerShape(2 * thin, thin, large) for (large, thin), _ in steps),
+            LayerShape(widths[0], channels, sides[0]),
+        ]
+
+
+def patch_discriminator(pyramid: Pyramid) -> torch.nn.Sequential:
+    """Build a network for logits of patches being real; Shape (M, C, H, W) to (M, 1, h, w).
+
+    PatchGAN (Isola et al. 2017): at most three halvings, no normalisation in the first layer.
+    """
+    halvings = sum(min(side) >= SMALLEST_PATCH for side in pyramid.sides[1:])
+    channels = [pyramid.channels, *pyramid.widths[: min(halvings, PATCH_HALVINGS)]]
+    layers: list[torch.nn.Module] = []
+    for index, (inputs, outputs) in enumerate(pairwise(channels)):
+        layers.append(torch.nn.Conv2d(inputs, outputs, 4, 2, padding=1))
+        layers += [torch.nn.InstanceNorm2d(outputs)] if index else []
+        layers.append(torch.nn.LeakyReLU(LEAK))
+    return torch.nn.Sequential(*layers, conv3x3(channels[-1], 1))
+
+
+class PostprocessorTrainer(Trainer):
+    """Trainer on the mean absolute error plus an adversarial loss, with an Adam for each network.
+
+    Args:
+        network: the U-Net.
+        spec: weights, learning rate and degradations.
+        shape: of an image.
+
+    ROG Appendix A; the adversarial loss is the non-saturating one of Goodfellow et al. (2014).
+    """
+
+    def __init__(self, network: UNet, spec: Postprocessor, shape: tuple[int, ...]) -> None:
+        self.network, self.spec = network, spec
+        self.discriminator = patch_discriminator(spec.pyramid(shape))
+        super().__init__(network, discriminator=self.discriminator)
+        self.optimizers["generator"] = torch.optim.Adam(network.parameters(), spec.lr)
+        self.optimizers["discriminator"] = torch.optim.Adam(
+            self.discriminator.parameters(), spec.lr
+        )
+
+    @override
+    def learn(
+        self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
+    ) -> Losses:
+        spec = self.spec
+        coarse = degrade(images, generator, scale=spec.scale, noise=spec.noise, blur=spec.blur)
+        enhanced = self.network.enhance(coarse)
+        real = _adversarial_loss(self.discriminator(images), real=True)
+        fake = _adversarial_loss(self.discriminator(enhanced.detach()), real=False)
+        discriminator_loss = (real + fake) / 2
+        take_step(self.optimizers["discriminator"], discriminator_loss)
+        error = torch.nn.functional.l1_loss(enhanced, images)
+        adversarial_loss = _adversarial_loss(self.discriminator(enhanced), real=True)
+        take_step(self.optimizers["generator"], error + spec.adversarial * adversarial_loss)
+        return {
+            "l1": error.detach(),
+            "adversarial": adversarial_loss.detach(),
+            "discriminator": discriminator_loss.detach(),
+        }
+
+
+def _adversarial_loss(logits: torch.Tensor, *, real: bool) -> torch.Tensor:
+    wanted = torch.full_like(logits, float(real))
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted)
+
+
+def degrade(
+    images: torch.Tensor, generator: torch.Generator, *, scale: int, noise: float, blur: float
+) -> torch.Tensor:
+    """Downscale and upscale images, add noise and blur, each image in its own random order.
+
+    Args:
+        images: Shape (M, C, H, W) in [0, 1].
+        generator: on the CPU, so that draws do not depend on the device.
+        scale: downscaling factor, with a random mode of `MODES`.
+        noise: largest standard deviation; that of each image is uniform between 0 and this.
+        blur: largest standard deviation of the Gaussian kernel, in pixels, likewise.
+
+    Returns:
+        Shape (M, C, H, W) in [0, 1].
+    """
+    degraded = []
+    for image in images.split(1):
+        for step in torch.randperm(3, generator=generator).tolist():
+            if step == 0:
+                mode = MODES[int(torch.randint(len(MODES), (), generator=generator))]
+                image = rescale(image, scale, mode)
+            elif step == 1:
+                share = float(torch.rand((), generator=generator))
+                image = add_noise(image, noise * share, generator)
+            else:
+                share = float(torch.rand((), generator=generator))
+                image = gaussian_blur(image, blur * share)
+        degraded.append(image.clamp(0, 1))
+    return torch.cat(degraded)
+
+
+def rescale(images: torch.Tensor, scale: int, mode: str) -> torch.Tensor:
+    """Downscale by a mode and upscale by bicubic interpolation; Shape (M, C, H, W)."""
+    sides = images.shape[2:]
+    small = [max(1, side // scale) for side in sides]
+    reduced = torch.nn.functional.interpolate(images, size=small, mode=mode)
+    return torch.nn.functional.interpolate(reduced, size=sides, mode="bicubic", align_corners=False)
+
+
+def add_noise(images: torch.Tensor, deviation: float, generator: torch.Generator) -> torch.Tensor:
+    noise = torch.randn(images.shape, generator=generator)
+    return images + deviation * noise.to(images.device)
+
+
+def gaussian_blur(images: torch.Tensor, deviation: float) -> torch.Tensor:
+    """Blur by a Gaussian kernel, with replicated borders; Shape (M, C, H, W).
+
+    Images are not changed by deviations below 0.1 pixels.
+    """
+    if deviation < SHARPEST:
+        return images
+    reach = max(1, round(REACH * deviation))
+    offsets = torch.arange(-reach, reach + 1, device=images.device)
+    kernel = torch.exp(-0.5 * (offsets / deviation) ** 2)
+    kernel = (kernel / kernel.sum()).to(images.dtype)
+    columns = torch.nn.functional.pad(images.flatten(0, 1)[:, None], [reach] * 4, mode="replicate")
+    across = torch.nn.functional.conv2d(columns, kernel[None, None, None, :])
+    return torch.nn.functional.conv2d(across, kernel[None, None, :, None]).view_as(images)

@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
-from gleak.knowledge.base import EvaluatorSpec, TrainedSpec
-from gleak.knowledge.layer_shapes import (
+from gleak.knowledge.base import (
+    EvaluatorSpec,
     LayerShape,
-    Sides,
-    channels_at_levels,
+    Losses,
+    Pyramid,
+    TrainedSpec,
+    Trainer,
     dense_shape,
-    full_pyramid,
+    pyramid,
+    take_step,
     total_multiply_adds,
     total_parameters,
 )
 
 if TYPE_CHECKING:
-    from gleak.knowledge.tagger_network import TagClassifier
-    from gleak.knowledge.train_knowledge import Trainer
+    from gleak.knowledge.networks import TagClassifier
 
 WIDEST = 4
-
-
-class Plan(NamedTuple):
-    """Layer sizes of a classifier for images of one shape.
-
-    Args:
-        channels: of an image.
-        sides: height and width of the images and after each halving.
-        widths: channels of the features at each of these.
-        classes: number of classes.
-    """
-
-    channels: int
-    sides: list[Sides]
-    widths: list[int]
-    classes: int
-
-    @property
-    def layers(self) -> list[LayerShape]:
-        """Shapes of all layers of `gleak.knowledge.tagger_network.TagClassifier`."""
-        levels = list(zip(self.sides, self.widths, strict=True))
-        return [
-            LayerShape(self.channels, self.widths[0], self.sides[0]),
-            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in pairwise(levels)),
-            dense_shape(self.widths[-1], self.classes),
-        ]
 
 
 @register("tagger")
@@ -70,16 +46,9 @@ class Tagger(EvaluatorSpec, TrainedSpec):
 
     tags: int = parameter(3, "number of tags of an image", source="ours", ge=1)
 
-    def plan(self, shape: tuple[int, ...], classes: int) -> Plan:
-        """Return layer sizes for images of Shape (C, H, W), halved to about four pixels."""
-        channels, height, width = shape
-        sides = full_pyramid((height, width))
-        return Plan(
-            channels=channels,
-            sides=sides,
-            widths=channels_at_levels(self.width, len(sides) - 1, WIDEST),
-            classes=classes,
-        )
+    def pyramid(self, shape: tuple[int, ...]) -> Pyramid:
+        """Return the sizes of features of images (C, H, W), halved to about four pixels."""
+        return pyramid(shape, self.width, WIDEST, None)
 
     @override
     def check(self, dataset: DatasetSpec) -> None:
@@ -105,21 +74,45 @@ class Tagger(EvaluatorSpec, TrainedSpec):
         Raises:
             IncompatibleError: there are at most as many classes as tags.
         """
-        from gleak.knowledge.tagger_network import TagClassifier
+        from gleak.knowledge.networks import TagClassifier
 
         self._check_classes(classes)
-        return TagClassifier(self.plan(shape, classes), self.tags)
+        return TagClassifier(self.pyramid(shape), classes, self.tags)
 
     @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        from gleak.knowledge.tagger_network import ClassifierTrainer
-
         return ClassifierTrainer(self.build(shape, classes), self.lr)
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_multiply_adds(self.plan(shape, classes).layers)
+        return total_multiply_adds(self._layers(shape, classes))
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_parameters(self.plan(shape, classes).layers)
+        return total_parameters(self._layers(shape, classes))
+
+    def _layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
+        """Return the shapes of all layers."""
+        channels, sides, widths = sizes = self.pyramid(shape)
+        return [
+            LayerShape(channels, widths[0], sides[0]),
+            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in sizes.steps),
+            dense_shape(widths[-1], classes),
+        ]
+
+
+class ClassifierTrainer(Trainer):
+    """Trainer by Adam on the cross-entropy."""
+
+    def __init__(self, network: TagClassifier, lr: float) -> None:
+        super().__init__(network)
+        self.network = network
+        self.optimizers["adam"] = torch.optim.Adam(network.parameters(), lr)
+
+    @override
+    def learn(
+        self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
+    ) -> Losses:
+        loss = torch.nn.functional.cross_entropy(self.network(images), labels)
+        take_step(self.optimizers["adam"], loss)
+        return {"cross_entropy": loss.detach()}

@@ -2,85 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Generator, Tensor, nn
-from torch.optim import Optimizer
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
-from gleak.knowledge.base import KnowledgeSpec, PretrainedSpec, TrainedSpec
-from gleak.knowledge.fingerprints import fingerprints
-from gleak.runtime.checkpointing import (
-    FILE,
-    Journal,
-    Part,
-    State,
-    optimizer_state,
-    origin_of,
-    resume_optimizer,
-    strip_prefix,
-)
+from gleak.core.lazy import torch
+from gleak.knowledge.base import KnowledgeSpec, Losses, PretrainedSpec, TrainedSpec, Trainer
+from gleak.knowledge.loading import fingerprints
+from gleak.runtime.checkpointing import FILE, Journal, Part, State, origin_of, strip_prefix
 from gleak.runtime.device import choose_device
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
 
-Losses = Mapping[str, Tensor]
-"""Scalar losses by name, on the device of the network."""
-MODULE = "module"
 POINTS = 200
 """Largest number of points of a loss curve."""
-
-
-class Trainer(nn.Module, ABC):
-    """Base class of a network and everything that is trained with it, as one module.
-
-    Args:
-        network: the network to train.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-        self.optimizers: dict[str, Optimizer] = {}
-
-    @abstractmethod
-    def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """Perform one training step.
-
-        Args:
-            images: of the public dataset, Shape (M, C, H, W) in [0, 1].
-            labels: of the images, Shape (M), class indices.
-            generator: random generator of the step, on the CPU.
-
-        Returns:
-            The losses of the step.
-        """
-
-    def state(self) -> dict[str, Tensor]:
-        """Return everything that a training step passes to the next, by name."""
-        state = {f"{MODULE}.{name}": value for name, value in self.state_dict().items()}
-        for title, optimizer in self.optimizers.items():
-            moments = optimizer_state(optimizer)
-            state |= {f"{title}.{name}": value for name, value in moments.items()}
-        return state
-
-    def resume(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a `state`; other keys are ignored."""
-        self.load_state_dict(strip_prefix(MODULE, state))
-        for title, optimizer in self.optimizers.items():
-            resume_optimizer(optimizer, strip_prefix(title, state))
-
-
-def descend(optimizer: Optimizer, loss: Tensor) -> None:
-    """Take one step of an optimizer along the gradient of a loss."""
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
 
 
 class Curves:
@@ -99,7 +37,6 @@ class Curves:
         self._since: dict[str, list[torch.Tensor]] = {}
 
     def add(self, losses: Losses) -> None:
-        """Record the losses of the next step."""
         self.done += 1
         for name, value in losses.items():
             self._since.setdefault(name, []).append(value.detach())
@@ -112,26 +49,24 @@ class Curves:
 
     @property
     def latest(self) -> dict[str, float]:
-        """Last point of each loss."""
         return {name: values[-1] for name, values in self.losses.items()}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the points of each loss; Shape (points)."""
         return {name: np.array(values) for name, values in self.losses.items()}
 
     def state(self) -> State:
-        """Return everything that is needed to resume, for the journal."""
         since = {f"since.{name}": torch.stack(values) for name, values in self._since.items()}
         losses = {f"losses.{name}": values for name, values in self.losses.items()}
         return {"done": self.done, "steps": np.array(self.steps, dtype=int), **since, **losses}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore a `state`; other keys are ignored."""
         self.done, self.steps = int(state["done"]), state["steps"].tolist()
-        self.losses = {name: each.tolist() for name, each in strip_prefix("losses", state).items()}
+        self.losses = {
+            name: values.tolist() for name, values in strip_prefix("losses", state).items()
+        }
         self._since = {
-            name: list(torch.from_numpy(each))
-            for name, each in strip_prefix("since", state).items()
+            name: list(torch.from_numpy(values))
+            for name, values in strip_prefix("since", state).items()
         }
 
 
@@ -165,7 +100,15 @@ def train_knowledge(
     torch_device = choose_device(device)
     origin = origin_of(__name__, [spec], [dataset_path], seed)
     with Journal(output.with_name(FILE), origin) as journal:
-        network, curves = _learned(spec, dataset, seed, journal.part(), torch_device)
+        if isinstance(spec, PretrainedSpec):
+            network, curves = spec.read(dataset.shape, dataset.classes), Curves(1, 0)
+        else:
+            assert isinstance(spec, TrainedSpec)
+            with drawing_from(torch_stream(seed, "knowledge parameters")):
+                trainer = spec.trainer(dataset.shape, dataset.classes)
+            trainer.networks.to(torch_device)
+            network = trainer.networks["network"]
+            curves = run_steps(spec, trainer, dataset, seed, journal.part())
         trained = {name for name, _ in network.named_parameters()}
         state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
         Knowledge(
@@ -185,34 +128,12 @@ def train_knowledge(
     return journal.earlier
 
 
-def _learned(
-    spec: KnowledgeSpec, dataset: Dataset, seed: int, part: Part, device: torch.device
-) -> tuple[nn.Module, Curves]:
-    """Return the trained or pretrained network, and its loss curves."""
-    if isinstance(spec, PretrainedSpec):
-        return spec.read(dataset.shape, dataset.classes), Curves(1, 0)
-    assert isinstance(spec, TrainedSpec)
-    trainer = _construct(spec, dataset, seed).to(device)
-    return trainer.network, run_steps(spec, trainer, dataset, seed, part)
-
-
-def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
-    """Build the trainer, with initial parameters drawn from a separate random stream."""
-    with drawing_from(torch_stream(seed, "knowledge parameters")):
-        return spec.trainer(dataset.shape, dataset.classes)
-
-
 def run_steps(
     spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part
 ) -> Curves:
-    """Run the remaining steps of a training, with deterministic convolutions on a GPU.
+    """Run the remaining steps of a training, on samples drawn with replacement.
 
-    Args:
-        spec: the network to train.
-        trainer: of the spec.
-        dataset: public dataset.
-        seed: seed of the run.
-        part: part of the job's checkpoint; the training resumes from it.
+    Convolutions are deterministic on a GPU, too.
 
     Returns:
         All losses.
@@ -221,7 +142,8 @@ def run_steps(
     if state := part.stored:
         curves.resume(state)
         trainer.resume({name: torch.from_numpy(value) for name, value in state.items()})
-    trainer.train()
+    trainer.networks.train()
+    device = next(trainer.networks.parameters()).device
     with (
         torch.backends.cudnn.flags(enabled=True, deterministic=True),
         Progress(spec.steps, f"training of {spec.name}, steps") as progress,
@@ -231,16 +153,12 @@ def run_steps(
         for _ in part.steps(
             lambda: curves.done < spec.steps, lambda: {**curves.state(), **trainer.state()}
         ):
-            curves.add(_learn(spec, trainer, dataset, seed, curves.done))
+            chosen = stream(seed, "knowledge batch", curves.done).integers(
+                len(dataset.train_labels), size=spec.batch_size
+            )
+            images = torch.from_numpy(dataset.samples("train", chosen)).to(device)
+            labels = torch.from_numpy(dataset.labels("train")[chosen]).long().to(device)
+            generator = torch_stream(seed, "knowledge step", curves.done)
+            curves.add(trainer.learn(images, labels, generator))
             progress.advance(1, **curves.latest)
     return curves
-
-
-def _learn(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, step: int) -> Losses:
-    """Perform one step, on samples drawn with replacement."""
-    samples = len(dataset.train_labels)
-    chosen = stream(seed, "knowledge batch", step).integers(samples, size=spec.batch_size)
-    device = next(trainer.parameters()).device
-    images = torch.from_numpy(dataset.samples("train", chosen)).to(device)
-    labels = torch.from_numpy(dataset.labels("train")[chosen]).long().to(device)
-    return trainer.learn(images, labels, torch_stream(seed, "knowledge step", step))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices
+from gleak.models.differentiation import penalties, sample_losses
 from gleak.models.parameters import trained_parameters
-from gleak.models.sample_losses import penalties, sample_losses
 from gleak.models.stochastic import stochastic_training_mode
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def gradients(
         parameters: trained parameters at which the gradient is computed; they require gradients.
         inputs: Shape (N, *shape).
         labels: Shape (N).
-        loss: see `gleak.models.sample_losses`.
+        loss: see `gleak.models.differentiation`.
         gradient: substitute for the gradient, if a defence has one.
     """
     return (gradient or _loss_and_gradients)(model, parameters, inputs, labels, loss)[1]
@@ -99,7 +99,7 @@ def descend(
         labels: Shape (N).
         batches: positions of each step's samples, at least one step; see `mini_batches`.
         lr: learning rate.
-        loss: see `gleak.models.sample_losses`.
+        loss: see `gleak.models.differentiation`.
         gradient: substitute for the gradient of each mini-batch, if a defence has one.
     """
     compute = gradient or _loss_and_gradients

@@ -14,7 +14,7 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import ArtifactError, RefusedError
-from gleak.knowledge.fingerprints import check_disjoint
+from gleak.knowledge.loading import check_disjoint
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
 from gleak.metrics.reconstruction.assignment import (
     UNASSIGNED,

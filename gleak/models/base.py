@@ -1,8 +1,12 @@
-"""Base classes of model specs."""
+"""Base classes of model specs, and what several architectures are built of."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from typing_extensions import override
@@ -17,6 +21,73 @@ Norm = Literal["batch", "none"]
 Normalised = Literal["imagenet", "cifar10", "cifar100", "none"]
 FirstLayer = Literal["convolution", "dense", "unknown"]
 COLOURS = 3
+ACTIVATIONS: dict[str, str] = {
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "relu": "ReLU",
+    "leaky_relu": "LeakyReLU",
+}
+"""Classes of torch by the value of an `Activation`."""
+MEANS_AND_DEVIATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+"""Of intensities in the training sets, for each colour, by the value of a `Normalised`."""
+
+
+def activation_layer(name: Activation) -> torch.nn.Module:
+    layer: torch.nn.Module = getattr(torch.nn, ACTIVATIONS[name])()
+    return layer
+
+
+def normalisation_layers(name: Normalised) -> list[torch.nn.Module]:
+    """Return the layer that normalises images, or no layer for "none"."""
+    from gleak.models.layers import Normalisation
+
+    return [] if name == "none" else [Normalisation(*MEANS_AND_DEVIATIONS[name])]
+
+
+def dropout_layers(probability: float) -> list[torch.nn.Module]:
+    return [torch.nn.Dropout(probability)] if probability else []
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Square convolution with an odd kernel size.
+
+    With padding, only the stride reduces the image; without, the kernel stays within the image.
+    """
+
+    inputs: int
+    outputs: int
+    kernel: int = 3
+    stride: int = 1
+    padded: bool = True
+
+    @property
+    def padding(self) -> int:
+        """Number of zeros on each side of the image."""
+        return self.kernel // 2 if self.padded else 0
+
+    @property
+    def weights(self) -> int:
+        """Number of weights, without biases."""
+        return self.kernel**2 * self.inputs * self.outputs
+
+    def sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        lost = self.kernel - 1 - 2 * self.padding
+        return tuple(math.ceil((side - lost) / self.stride) for side in sides)
+
+    def layer(self, *, bias: bool = True) -> torch.nn.Conv2d:
+        return torch.nn.Conv2d(
+            self.inputs,
+            self.outputs,
+            self.kernel,
+            self.stride,
+            padding=self.padding,
+            bias=bias,
+        )
 
 
 class ModelSpec(Spec):
@@ -72,7 +143,8 @@ class ModelSpec(Spec):
         """Check that the architecture can take samples of a modality and shape.
 
         Raises:
-            IncompatibleError: the modality or the shape is not supported.
+            IncompatibleError: the modality or the shape is not supported, or images are normalised
+                as RGB but do not have three channels.
         """
         if modality not in self.modalities:
             wanted = " or ".join(sorted(self.modalities))
@@ -81,24 +153,11 @@ class ModelSpec(Spec):
             raise IncompatibleError(
                 f"model {self} needs images of {self.smallest_side} pixels or more, not {shape}"
             )
-
-
-def check_colours(model: ModelSpec, normalised: Normalised, shape: tuple[int, ...]) -> None:
-    """Check that images can be normalised by the statistics of RGB channels.
-
-    Args:
-        model: spec to name in the error.
-        normalised: normalisation of the images.
-        shape: of an image.
-
-    Raises:
-        IncompatibleError: images are normalised as RGB but do not have three channels.
-    """
-    if normalised != "none" and shape[0] != COLOURS:
-        raise IncompatibleError(
-            f"model {model} normalises images of {COLOURS} channels, and these have {shape[0]}; "
-            "normalise=none takes any"
-        )
+        if getattr(self, "normalise", "none") != "none" and shape[0] != COLOURS:
+            raise IncompatibleError(
+                f"model {self} normalises images of {COLOURS} channels, and these have {shape[0]}; "
+                "normalise=none takes any"
+            )
 
 
 class PrecodeNetwork(ModelSpec):
@@ -108,7 +167,7 @@ class PrecodeNetwork(ModelSpec):
     features to means and deviations of k Gaussian values, the client samples the values, and a
     decoder maps them back to features. Encoder and decoder are dense layers without an activation.
     The loss of each sample has beta times the divergence from N(0, I) added (see
-    `gleak.models.sample_losses`). Attackers do not know the sampled values; their network is in
+    `gleak.models.differentiation`). Attackers do not know the sampled values; their network is in
     evaluation mode, which uses the means instead. ``dense_bias`` is false if no dense layer outside
     the block has a bias; those of the block have one.
     """
@@ -150,16 +209,50 @@ class PrecodeNetwork(ModelSpec):
         """Return the outputs of the block's encoder, or of the classifier without a block."""
         return 2 * self.precode or classes
 
-    def dense_multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of all dense layers, with those of the variational block."""
-        return sum(inputs * outputs for inputs, outputs in self._all_dense(shape, classes))
+    def placed_convolutions(
+        self, shape: tuple[int, ...]
+    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
+        """Iterate over all convolutions with height and width of their outputs; by default none."""
+        return iter(())
 
-    def dense_parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the parameters of all dense layers, with those of the variational block."""
-        layers = self.dense_layers(shape, classes)
-        biases = sum(outputs for _, outputs in self._all_dense(shape, classes))
-        missing = 0 if self.dense_bias else sum(outputs for _, outputs in layers)
-        return self.dense_multiply_adds(shape, classes) + biases - missing
+    @property
+    def values_per_channel(self) -> int:
+        """Trained values per output channel of a convolution, apart from its weights: a bias."""
+        return 1
+
+    @override
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """Return the multiply-adds of convolutions and dense layers, without other layers."""
+        convolutions = sum(
+            convolution.weights * math.prod(sides)
+            for convolution, sides in self.placed_convolutions(shape)
+        )
+        return convolutions + sum(
+            inputs * outputs for inputs, outputs in self._all_dense(shape, classes)
+        )
+
+    @override
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        layers, block = self.dense_layers(shape, classes), self._all_dense(shape, classes)
+        convolutions = sum(
+            convolution.weights + self.values_per_channel * convolution.outputs
+            for convolution, _ in self.placed_convolutions(shape)
+        )
+        biases = 0 if self.dense_bias else -sum(outputs for _, outputs in layers)
+        return convolutions + biases + sum((inputs + 1) * outputs for inputs, outputs in block)
+
+    def variational_layers(self, features: int) -> list[torch.nn.Module]:
+        """Return the variational block, from features to as many features, or no layer."""
+        if not self.precode:
+            return []
+        from gleak.models.layers import GaussianSample
+
+        parts: dict[str, torch.nn.Module] = {
+            "encoder": torch.nn.Linear(features, 2 * self.precode),
+            "sample": GaussianSample(self.beta),
+            "decoder": torch.nn.Linear(self.precode, features),
+        }
+        return [torch.nn.Sequential(OrderedDict(parts))]
 
     def _all_dense(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         layers = self.dense_layers(shape, classes)

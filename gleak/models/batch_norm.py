@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,19 +56,21 @@ def input_statistics(network: torch.nn.Module, inputs: torch.Tensor) -> list[Inp
     if interacting_layer(network, tuple(inputs.shape[2:])) is None:
         return _statistics_together(network, inputs)
     alone = [_statistics_together(network, samples[None]) for samples in inputs]
-    return [_stacked(each) for each in zip(*alone, strict=True)]
+    return [
+        InputStatistics(
+            victims[0].layer,
+            torch.cat([statistics.mean for statistics in victims]),
+            torch.cat([statistics.variance for statistics in victims]),
+        )
+        for victims in zip(*alone, strict=True)
+    ]
 
 
 def batch_norm_passes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[BatchNorm]:
-    """Return the batch normalisation layers that run, in order, once for each pass.
-
-    Args:
-        network: in evaluation mode; not changed.
-        shape: of a sample.
-    """
+    """Return the batch normalisation layers that run, in order, once for each pass."""
     probe = random_samples(network, PROBES, shape)[None]
     with torch.no_grad():
-        return [each.layer for each in _statistics_together(network, probe)]
+        return [statistics.layer for statistics in _statistics_together(network, probe)]
 
 
 def batch_statistics(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray:
@@ -82,61 +84,36 @@ def batch_statistics(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray
         Shape (V, 2, K): means, then variances, of the channels of all passes of
         `batch_norm_passes` in a row; K is zero without such layers.
     """
+    rows = []
     with torch.no_grad():
-        rows = [_moments(network, as_inputs(network, samples)) for samples in inputs]
+        for samples in (as_inputs(network, samples) for samples in inputs):
+            empty = samples.new_zeros(0, dtype=torch.float64)
+            first = second = torch.zeros((), dtype=torch.float64)
+            for indices in batch_slices(network, samples):
+                chunk = samples[indices]
+                passes = _statistics_together(network, chunk[None])
+                mean = torch.cat([empty, *(one.mean[0].double() for one in passes)])
+                variance = torch.cat([empty, *(one.variance[0].double() for one in passes)])
+                share = len(chunk) / len(samples)
+                first, second = first + share * mean, second + share * (variance + mean.square())
+            rows.append(torch.stack([first, second - first.square()]))
         return torch.stack(rows).float().cpu().numpy()
 
 
-def _moments(network: torch.nn.Module, samples: torch.Tensor) -> torch.Tensor:
-    """Compute means and variances of one victim's samples, in double precision; Shape (2, K)."""
-    first, second = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    for indices in batch_slices(network, samples):
-        chunk = samples[indices]
-        mean, variance = _in_a_row(_statistics_together(network, chunk[None]), chunk)
-        share = len(chunk) / len(samples)
-        first, second = first + share * mean, second + share * (variance + mean.square())
-    return torch.stack([first, second - first.square()])
-
-
-def _in_a_row(
-    found: Sequence[InputStatistics], like: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return means and variances of all passes of one victim; Shape (K) each."""
-    empty = like.new_zeros(0, dtype=torch.float64)
-    means = [each.mean[0].double() for each in found]
-    variances = [each.variance[0].double() for each in found]
-    return torch.cat([empty, *means]), torch.cat([empty, *variances])
-
-
 def _statistics_together(network: torch.nn.Module, inputs: torch.Tensor) -> list[InputStatistics]:
-    """Compute statistics of the samples of all victims in one batch."""
-    found: list[InputStatistics] = []
-    with _watched(network, len(inputs), found):
-        network(inputs.flatten(0, 1))
-    return found
-
-
-@contextmanager
-def _watched(
-    network: torch.nn.Module, victims: int, found: list[InputStatistics]
-) -> Iterator[None]:
-    """Append the statistics of each pass through a batch normalisation layer in the block."""
+    passes: list[InputStatistics] = []
 
     def keep(layer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        values = first_argument(given, named).unflatten(0, (victims, -1))
+        values = first_argument(given, named).unflatten(0, (len(inputs), -1))
         values = values.transpose(1, 2).flatten(2)
-        found.append(InputStatistics(layer, values.mean(2), values.var(2, unbiased=False)))
+        passes.append(InputStatistics(layer, values.mean(2), values.var(2, unbiased=False)))
 
     with ExitStack() as stack:
         for layer in network.modules():
             if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
                 stack.enter_context(layer.register_forward_pre_hook(keep, with_kwargs=True))
-        yield
-
-
-def _stacked(alone: Sequence[InputStatistics]) -> InputStatistics:
-    means, variances = ([getattr(each, key) for each in alone] for key in ("mean", "variance"))
-    return InputStatistics(alone[0].layer, torch.cat(means), torch.cat(variances))
+        network(inputs.flatten(0, 1))
+    return passes
 
 
 def run_by_clients(network: torch.nn.Module, batch_norm: str | None) -> torch.nn.Module:
@@ -189,11 +166,6 @@ def has_trained_statistics(network: torch.nn.Module) -> bool:
 
 def check_batch(network: torch.nn.Module, shape: tuple[int, ...], samples: int) -> None:
     """Check that a network can normalise by the statistics of a batch.
-
-    Args:
-        network: in evaluation mode; not changed.
-        shape: of a sample.
-        samples: number of samples of the batch.
 
     Raises:
         IncompatibleError: no batch normalisation layer runs, or one needs more samples.

@@ -26,12 +26,7 @@ _MIXING_LAYERS: WeakKeyDictionary[torch.nn.Module, dict[bool, str | None]] = Wea
 
 
 def memory_slices(samples: int, shape: Sequence[int]) -> Iterator[slice]:
-    """Return slices of samples of at most `VALUES` input values, but at least one sample, each.
-
-    Args:
-        samples: number of samples.
-        shape: of one sample.
-    """
+    """Return slices of samples of at most `VALUES` input values, but at least one sample, each."""
     size = max(1, VALUES // prod(shape))
     return (slice(start, start + size) for start in range(0, samples, size))
 
@@ -59,10 +54,6 @@ def interacting_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str |
 
     Random samples pass through a copy of the network together and one by one, with stochastic
     layers in evaluation mode. Results are cached.
-
-    Args:
-        network: in the mode in which it runs; not changed.
-        shape: of a sample.
 
     Returns:
         None if no logit depends on other samples.

@@ -18,10 +18,6 @@ from gleak.models.base import ModelSpec
 def load_network(artifact: Model, where: str) -> torch.nn.Module:
     """Build the network of a parameter file, as `prepare_layers` returns it.
 
-    Args:
-        artifact: a model or crafted parameters.
-        where: path of the file, for errors.
-
     Raises:
         ArtifactError: the parameters do not match the architecture.
     """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
+from gleak.models.base import ACTIVATIONS
 
 if TYPE_CHECKING:
     from gleak.models.layers import Normalisation
@@ -96,7 +97,7 @@ def _add(chain: Chain, name: str, layer: torch.nn.Module) -> None:
     Raises:
         IncompatibleError: the layer is not supported at its position.
     """
-    from gleak.models.layers import ACTIVATIONS, Normalisation
+    from gleak.models.layers import Normalisation
 
     steps = chain.dense or chain.convolutions
     last = steps[-1] if steps else None
@@ -119,7 +120,7 @@ def _add(chain: Chain, name: str, layer: torch.nn.Module) -> None:
             last.pool = layer
         case torch.nn.Dropout() if isinstance(last, DenseStep):
             last.dropout = layer.p
-        case _ if type(layer) in ACTIVATIONS.values() and last is not None and bare:
+        case _ if type(layer).__name__ in ACTIVATIONS.values() and last is not None and bare:
             last.activation = layer
         case torch.nn.Identity() | torch.nn.Flatten() | torch.nn.AdaptiveAvgPool2d():
             pass

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from typing_extensions import override
 
@@ -15,20 +14,15 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
 from gleak.models.base import FirstLayer, ModelSpec
+from gleak.runtime.seeding import drawing_from, torch_stream
 
 FLOPS_PER_MULTIPLY_ADD = 2
 KEPT = 16
 """Number of sizes that are cached."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """Size of a network.
-
-    Args:
-        multiply_adds: of one sample's forward pass.
-        parameters: number of values.
-    """
+class Size(NamedTuple):
+    """Size of a network: multiply-adds of one sample's forward pass, and number of parameters."""
 
     multiply_adds: int
     parameters: int
@@ -96,10 +90,7 @@ class Custom(ModelSpec):
 
 @lru_cache(KEPT)
 def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
-    """Return the size of a user's network, `ASSUMED` if it cannot be built and run."""
     from torch.utils.flop_counter import FlopCounterMode
-
-    from gleak.runtime.seeding import drawing_from, torch_stream
 
     try:
         with drawing_from(torch_stream(0, "construction")):

@@ -1,17 +1,63 @@
-"""Per-sample gradients, kinks, and kernels of torch that can be differentiated twice."""
+"""Losses and gradients of single samples, kinks, and kernels that can be differentiated twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gleak.core.lazy import torch
 from gleak.models.parameters import double_copy, dtype_of
-from gleak.models.sample_losses import penalties, sample_losses
+
+if TYPE_CHECKING:
+    from gleak.models.layers import Penalised
 
 SATURATED = 0.01
 """Share of values up to which a saturated smooth function may have derivatives of zero."""
+
+
+def sample_losses(loss: str, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Compute the loss of each sample, without averaging.
+
+    Soft labels are supported, so that labels can be optimised too.
+
+    Args:
+        loss: "cross_entropy", or "nll_raw": minus the raw logit of the label (MKOR's reference).
+        logits: Shape (M, classes).
+        targets: Shape (M, classes), rows that sum to one; one-hot for hard labels.
+
+    Returns:
+        Shape (M).
+    """
+    scores = torch.nn.functional.log_softmax(logits, dim=1) if loss == "cross_entropy" else logits
+    return -(targets * scores).sum(1)
+
+
+def penalised_layers(network: torch.nn.Module) -> list[Penalised]:
+    from gleak.models.layers import Penalised
+
+    return [layer for layer in network.modules() if isinstance(layer, Penalised)]
+
+
+@contextmanager
+def penalties(network: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Collect the penalties of all forward passes through the network in the block.
+
+    Code that computes a loss runs the forward pass in such a block and adds the yielded tensors,
+    Shape (N) each; for most networks there are none. The penalty is part of the loss and not of a
+    layer's derivative, as a layer does not know the weight of a sample in a mean, nor whether the
+    differentiated value is a loss.
+    """
+    collected: list[torch.Tensor] = []
+
+    def keep(layer: Penalised, given: tuple[Any, ...], _: torch.Tensor) -> None:
+        collected.append(layer.penalty(given[0]))
+
+    with ExitStack() as stack:
+        for layer in penalised_layers(network):
+            stack.enter_context(layer.register_forward_hook(keep))
+        yield collected
 
 
 @contextmanager
@@ -21,9 +67,6 @@ def differentiable_kernels(network: torch.nn.Module) -> Iterator[None]:
     Attention uses its mathematical kernel, the fast paths of `nn.MultiheadAttention` and
     `nn.TransformerEncoderLayer` are disabled, and recurrent layers do not use cuDNN, whose
     derivative cannot be differentiated.
-
-    Args:
-        network: network that runs in the block.
     """
     recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in network.modules())
     fast_path = torch.backends.mha.get_fastpath_enabled()
@@ -106,7 +149,7 @@ def sample_gradients(
         parameters: at which the gradients are taken, Shape (*shape).
         inputs: Shape (B, *shape).
         labels: Shape (B).
-        loss: see `gleak.models.sample_losses`.
+        loss: see `sample_losses`.
         at_once: number of samples that are vectorised together; None: all.
 
     Returns:

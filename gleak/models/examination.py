@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from itertools import zip_longest
 
 from gleak.core.errors import IncompatibleError
@@ -13,6 +12,7 @@ from gleak.models.parameters import (
     independent_copy,
     random_samples,
     trained_parameters,
+    unwrapped,
 )
 from gleak.models.stochastic import sampling_layers, stochastic_training_mode
 from gleak.models.tracing import (
@@ -22,7 +22,6 @@ from gleak.models.tracing import (
     layer_without_graph,
     trace,
 )
-from gleak.models.wrappers import unwrapped
 
 SAMPLES = 3
 
@@ -32,11 +31,6 @@ def check_trainable(network: torch.nn.Module, shape: tuple[int, ...], classes: i
 
     A few random samples pass through a copy of it, in evaluation mode and as in clients' training.
 
-    Args:
-        network: not changed.
-        shape: of a sample.
-        classes: number of logits of a sample.
-
     Raises:
         IncompatibleError: it is a single layer, has no trained or has uninitialised parameters,
             does not accept such samples, does not return logits, has outputs or gradients that are
@@ -44,16 +38,26 @@ def check_trainable(network: torch.nn.Module, shape: tuple[int, ...], classes: i
             torch's seed, or keeps a state that changes its outputs; names the layer and the remedy.
     """
     _check_form(network)
-    _check_layers(network)
+    if type(network).__module__.startswith("torch.nn") and not any(network.children()):
+        raise IncompatibleError(
+            f"the network is a single layer, {type(network).__name__}; wrap it in "
+            "torch.nn.Sequential"
+        )
     trained_parameters(network)
     copied = independent_copy(network).eval()
     samples = random_samples(copied, SAMPLES, shape)
     _check_forward(copied, samples, classes)
-    _check_draws(copied, samples)
+    if drawing := sampling_layers(copied, samples):
+        raise IncompatibleError(
+            f"{describe_layer(copied, drawing[0])} draws random numbers in evaluation mode, so "
+            "that no attacker can compute its output; draw in training mode only, as "
+            "functional.dropout(..., training=self.training) does"
+        )
     _check_parameters(copied, samples)
     before = _seeded_trace(copied, samples)
     _check_equal(copied, before, _seeded_trace(copied, samples))
-    with _kept_random_state(), stochastic_training_mode(copied, samples):
+    kept = torch.random.fork_rng(devices=range(torch.accelerator.device_count()))
+    with kept, stochastic_training_mode(copied, samples):
         _check_parameters(copied, samples)
         _check_equal(copied, *(_seeded_trace(copied, samples) for _ in range(2)))
     _check_equal(copied, before, _seeded_trace(copied, samples))
@@ -102,10 +106,6 @@ def check_searchable(network: torch.nn.Module, shape: tuple[int, ...], layer: st
 def count_logits(network: torch.nn.Module, shape: tuple[int, ...]) -> int:
     """Return the number of logits of a sample.
 
-    Args:
-        network: in evaluation mode; not changed.
-        shape: of a sample.
-
     Raises:
         IncompatibleError: it has uninitialised parameters, does not accept such samples, or does
             not return logits.
@@ -153,9 +153,6 @@ def _check_form(network: torch.nn.Module) -> None:
 def check_no_hooks(network: torch.nn.Module) -> None:
     """Check that no hook changes the gradient of a parameter: copies do not have such hooks.
 
-    Args:
-        network: as the user built it.
-
     Raises:
         IncompatibleError: names the parameter.
     """
@@ -168,17 +165,7 @@ def check_no_hooks(network: torch.nn.Module) -> None:
             )
 
 
-def _check_layers(network: torch.nn.Module) -> None:
-    """Check that a network is not itself a layer, since layers are found by their names in it."""
-    if type(network).__module__.startswith("torch.nn") and not any(network.children()):
-        raise IncompatibleError(
-            f"the network is a single layer, {type(network).__name__}; wrap it in "
-            "torch.nn.Sequential"
-        )
-
-
 def _logits(network: torch.nn.Module, samples: torch.Tensor) -> torch.Tensor:
-    """Return the logits of samples, Shape (N, classes)."""
     if failure := failing_layer(network, samples):
         name, error = failure
         raise IncompatibleError(
@@ -201,7 +188,6 @@ def _logits(network: torch.nn.Module, samples: torch.Tensor) -> torch.Tensor:
 
 
 def _check_forward(network: torch.nn.Module, samples: torch.Tensor, classes: int) -> None:
-    """Check that the network returns finite logits of the expected shape."""
     logits = _logits(network, samples)
     if logits.shape[1] != classes:
         raise IncompatibleError(
@@ -212,24 +198,11 @@ def _check_forward(network: torch.nn.Module, samples: torch.Tensor, classes: int
         if one.output is not None and not one.output.isfinite().all():
             raise IncompatibleError(
                 f"{describe_layer(network, one.name)} returns values that are not finite for "
-                "samples in "
-                "[0, 1]; check its initialisation"
+                "samples in [0, 1]; check its initialisation"
             )
 
 
-def _check_draws(network: torch.nn.Module, samples: torch.Tensor) -> None:
-    """Check that no layer draws random numbers in evaluation mode."""
-    if drawing := sampling_layers(network, samples):
-        raise IncompatibleError(
-            f"{describe_layer(network, drawing[0])} draws random numbers in evaluation mode, so "
-            "that no "
-            "attacker can compute its output; draw in training mode only, as "
-            "functional.dropout(..., training=self.training) does"
-        )
-
-
 def _check_parameters(network: torch.nn.Module, samples: torch.Tensor) -> None:
-    """Check that a forward pass does not change parameters."""
     parameters = dict(network.named_parameters())
     before = {name: value.detach().clone() for name, value in parameters.items()}
     with torch.no_grad():
@@ -239,20 +212,18 @@ def _check_parameters(network: torch.nn.Module, samples: torch.Tensor) -> None:
             layer, _, parameter = name.rpartition(".")
             raise IncompatibleError(
                 f"{describe_layer(network, layer)} changes its parameter {parameter!r} in its "
-                "forward pass; "
-                "use a buffer for values that change, on which no logit depends in evaluation mode"
+                "forward pass; use a buffer for values that change, on which no logit depends in "
+                "evaluation mode"
             )
 
 
 def _check_equal(network: torch.nn.Module, first: list[Pass], second: list[Pass]) -> None:
-    """Check that equal samples and seeds give equal values in every layer."""
     for one, other in zip_longest(first, second):
         if one is None or other is None or not _same(one.output, other.output):
             name = (one or other).name
             raise IncompatibleError(
                 f"{describe_layer(network, name)} returns different values for the same samples "
-                "and "
-                "the same seed; draw random numbers by torch's functions without a separate "
+                "and the same seed; draw random numbers by torch's functions without a separate "
                 "generator, and keep no state between forward passes that changes outputs in "
                 "evaluation mode"
             )
@@ -265,14 +236,9 @@ def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 
 
 def _seeded_trace(network: torch.nn.Module, samples: torch.Tensor) -> list[Pass]:
-    with _kept_random_state():
+    with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
         torch.manual_seed(0)
         return trace(network, samples)
-
-
-def _kept_random_state() -> AbstractContextManager[None]:
-    """Restore torch's random state after the block, on every device."""
-    return torch.random.fork_rng(devices=range(torch.accelerator.device_count()))
 
 
 def _check_gradients(network: torch.nn.Module, samples: torch.Tensor, classes: int) -> None:
@@ -308,8 +274,7 @@ def _check_gradients(network: torch.nn.Module, samples: torch.Tensor, classes: i
             layer, _, _ = name.rpartition(".")
             raise IncompatibleError(
                 f"the gradient of {name} of {describe_layer(network, layer)} is not finite for "
-                "samples "
-                "in [0, 1]; check for roots, logarithms or divisions at zero"
+                "samples in [0, 1]; check for roots, logarithms or divisions at zero"
             )
 
 
@@ -319,7 +284,6 @@ def _gradients(value: torch.Tensor, variables: Sequence[torch.Tensor]) -> Sequen
 
 
 def _first_without_derivative(network: torch.nn.Module, samples: torch.Tensor) -> str:
-    """Return the first layer that cannot be differentiated."""
     for one in trace(network, samples):
         if one.inputs is None or one.output is None:
             continue

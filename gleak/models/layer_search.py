@@ -105,10 +105,6 @@ class _ReachedLayer(Exception):  # noqa: N818
 def features_before(network: torch.nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the part of a network before one of its layers; later layers are not run.
 
-    Args:
-        network: not changed.
-        layer: name of a layer that runs.
-
     Returns:
         A differentiable function from samples, Shape (N, *shape), to the layer's input.
     """
@@ -373,11 +369,6 @@ def find_classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: i
     Of the layers with one output per class on which the logits depend, it is the last one to run
     whose output is the logits, else the last one to run. The position of a layer in the code, and
     other layers of its width, do not matter.
-
-    Args:
-        network: in evaluation mode; not changed.
-        shape: of one sample.
-        classes: number of outputs.
 
     Raises:
         IncompatibleError: the logits depend on no such layer.

@@ -1,39 +1,17 @@
-"""Layers that several architectures share, and base classes of layers."""
+"""Layers of models that torch lacks.
+
+They are subclasses of `torch.nn.Module`, so this module loads torch: specs import it in functions.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "sigmoid": nn.Sigmoid,
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "leaky_relu": nn.LeakyReLU,
-}
-
-
-def activation(name: str) -> nn.Module:
-    """Build an activation function by its name (see `gleak.models.base.Activation`)."""
-    return ACTIVATIONS[name]()
-
-
-def dropout_layers(probability: float) -> list[nn.Module]:
-    """Return a dropout layer, or no layer for probability 0."""
-    return [nn.Dropout(probability)] if probability else []
-
-
-MEANS_AND_DEVIATIONS = {
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-}
-"""Of intensities in the training sets, for each colour."""
 
 
 class Normalisation(nn.Module):
@@ -57,11 +35,6 @@ class Normalisation(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Normalise images; Shape (N, C, H, W), in and out."""
         return (images - self.mean) / self.deviation
-
-
-def normalisation_layers(name: str) -> list[nn.Module]:
-    """Return the layer of a `gleak.models.base.Normalised`, or no layer for "none"."""
-    return [] if name == "none" else [Normalisation(*MEANS_AND_DEVIATIONS[name])]
 
 
 class Penalised(nn.Module, ABC):
@@ -114,3 +87,46 @@ class GaussianSample(Penalised):
 def _means_and_deviations(statistics: Tensor) -> tuple[Tensor, Tensor]:
     means, values = statistics.chunk(2, dim=-1)
     return means, functional.softplus(values)
+
+
+class Residual(nn.Module):
+    """Sum of a body and a shortcut of the same inputs (He et al. 2016).
+
+    No layer overwrites the outputs of another, so that gradients can be split layer by layer (see
+    `gleak.attacks.matching.gradients`).
+    """
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.body, self.shortcut = body, shortcut
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.body(inputs) + self.shortcut(inputs)
+        return outputs
+
+
+class ActivatedResidual(nn.Module):
+    """Activated sum of a body and a shortcut of the same inputs.
+
+    The layers of the body are direct children, as in torchvision's blocks. None overwrites the
+    outputs of another (see `Residual`).
+
+    Args:
+        body: layers by name, in order.
+        shortcut: layer in parallel to the body.
+        after: activation of the sum.
+    """
+
+    def __init__(self, body: Mapping[str, nn.Module], shortcut: nn.Module, after: nn.Module):
+        super().__init__()
+        for name, layer in body.items():
+            self.add_module(name, layer)
+        self.downsample, self.activation = shortcut, after
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        *body, shortcut, after = self.children()
+        values = inputs
+        for layer in body:
+            values = layer(values)
+        outputs: Tensor = after(values + shortcut(inputs))
+        return outputs

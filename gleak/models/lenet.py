@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 from typing_extensions import override
@@ -10,11 +11,17 @@ from typing_extensions import override
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.models.base import Activation, PrecodeNetwork
-from gleak.models.convolution import Convolution
+from gleak.models.base import (
+    Activation,
+    Convolution,
+    PrecodeNetwork,
+    activation_layer,
+    dropout_layers,
+)
 from gleak.models.staged import Pooling, StagedNetwork
 
 STRIDES = (2, 2, 1)
+KERNEL = 5
 
 
 @register("lenet")
@@ -41,51 +48,31 @@ class LeNet(PrecodeNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-
-        from gleak.models.layers import activation, dropout_layers
-        from gleak.models.variational import variational_layers
-
         layers: list[torch.nn.Module] = []
-        channels = shape[0]
-        for stride in STRIDES:
-            layers += [torch.nn.Conv2d(channels, self.width, 5, stride, padding=2)]
-            layers += [activation(self.activation)]
-            channels = self.width
+        for convolution, _ in self.placed_convolutions(shape):
+            layers += [convolution.layer(), activation_layer(self.activation)]
         ((features, _),) = self.dense_layers(shape, classes)
-        before = [*dropout_layers(self.dropout), *variational_layers(self, features)]
+        before = [*dropout_layers(self.dropout), *self.variational_layers(features)]
         return torch.nn.Sequential(
             *layers, torch.nn.Flatten(), *before, torch.nn.Linear(features, classes)
         )
 
     @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        return [(self.width * math.prod(self._sides(shape)[-1]), classes)]
+        *_, (_, sides) = self.placed_convolutions(shape)
+        return [(self.width * math.prod(sides), classes)]
 
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        channels = [shape[0], *[self.width] * len(STRIDES)]
-        sides = self._sides(shape)
-        convolutions = sum(
-            25 * channels[i] * channels[i + 1] * math.prod(side) for i, side in enumerate(sides)
-        )
-        return convolutions + self.dense_multiply_adds(shape, classes)
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        channels = [shape[0], *[self.width] * (len(STRIDES) - 1)]
-        convolutions = sum(self.width * (25 * c + 1) for c in channels)
-        return convolutions + self.dense_parameters(shape, classes)
-
-    def _sides(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return height and width after each convolution."""
-        sides, side = [], shape[1:]
+    def placed_convolutions(
+        self, shape: tuple[int, ...]
+    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
+        channels, *sides = shape
         for stride in STRIDES:
-            side = tuple(math.ceil(length / stride) for length in side)
-            sides.append(side)
-        return sides
+            convolution = Convolution(channels, self.width, KERNEL, stride)
+            channels, sides = self.width, [*convolution.sides(tuple(sides))]
+            yield convolution, tuple(sides)
 
 
-KERNEL = 5
 CHANNELS = (6, 16)
 HIDDEN = (120, 84)
 
@@ -121,9 +108,6 @@ class LeNet5(StagedNetwork):
             [Convolution(channels, first, KERNEL)],
             [Convolution(first, second, KERNEL, padded=False)],
         ]
-
-
-KERNEL = 5
 
 
 @register("lenet128")

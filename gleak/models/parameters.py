@@ -1,9 +1,9 @@
-"""Trained parameters of networks, and copies of networks."""
+"""Parameters of networks and their names, copies of networks, and wrappers around them."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -38,21 +38,13 @@ def trained_parameters(network: torch.nn.Module) -> dict[str, torch.nn.Parameter
 
 
 def shared_copy(network: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a network that shares its parameters, but not buffers and modes.
-
-    Args:
-        network: not changed.
-    """
+    """Return a copy of a network that shares its parameters, but not buffers and modes."""
     memo = {id(value): value for value in network.parameters()}
     return copy.deepcopy(network, memo | _derived_values(network))
 
 
 def independent_copy(network: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a network that shares nothing with it.
-
-    Args:
-        network: not changed.
-    """
+    """Return a copy of a network that shares nothing with it."""
     return copy.deepcopy(network, _derived_values(network))
 
 
@@ -79,7 +71,6 @@ def double_copy(network: torch.nn.Module, inputs: torch.Tensor) -> torch.nn.Modu
 
 
 def dtype_of(network: torch.nn.Module) -> torch.dtype:
-    """Return the precision of a network's first parameter."""
     return next(network.parameters()).dtype
 
 
@@ -90,11 +81,6 @@ def as_inputs(network: torch.nn.Module, samples: np.ndarray) -> torch.Tensor:
 
 def random_samples(network: torch.nn.Module, count: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Draw uniform samples in [0, 1] to test a network, the same in every call.
-
-    Args:
-        network: gives precision and device.
-        count: number of samples N.
-        shape: of a sample.
 
     Returns:
         Shape (N, *shape).
@@ -110,31 +96,16 @@ def _derived_values(network: torch.nn.Module) -> dict[int, Any]:
     Older reparametrisations (weight norm, spectral norm, pruning) keep the computed weight as an
     attribute of the layer and compute it anew in every forward pass.
     """
-    return {id(value): value.detach().clone() for value in _computed_attributes(network)}
-
-
-def _computed_attributes(network: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for layer in network.modules():
-        for value in vars(layer).values():
-            if isinstance(value, torch.Tensor) and not value.is_leaf:
-                yield value
-
-
-def _has(network: torch.nn.Module, name: str) -> bool:
-    """Return True if a layer has a parameter, its own, shared or computed, of this name."""
-    try:
-        attrgetter(name)(network)
-    except AttributeError:
-        return False
-    return True
+    return {
+        id(value): value.detach().clone()
+        for layer in network.modules()
+        for value in vars(layer).values()
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    }
 
 
 def check_trained(network: torch.nn.Module, read: Collection[str]) -> None:
     """Check that clients send the updates of parameters that an attack reads.
-
-    Args:
-        network: in which some parameters may be frozen.
-        read: names of parameters that the attack reads.
 
     Raises:
         IncompatibleError: names the first one that is frozen, shared, or computed from others.
@@ -147,3 +118,38 @@ def check_trained(network: torch.nn.Module, read: Collection[str]) -> None:
                 f"the attack reads the gradient of {name}, which is {why} in this model, so that "
                 "clients do not send it; use an attack that matches gradients"
             )
+
+
+def _has(network: torch.nn.Module, name: str) -> bool:
+    """Return True if a layer has a parameter, its own, shared or computed, of this name."""
+    try:
+        attrgetter(name)(network)
+    except AttributeError:
+        return False
+    return True
+
+
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    while (inner := _inside(model)) is not None:
+        model = getattr(model, inner)
+    return model
+
+
+def prefix_of(model: torch.nn.Module) -> str:
+    """Return what a wrapper puts before the names of its network's parameters."""
+    inner = _inside(model)
+    return "" if inner is None else f"{inner}.{prefix_of(getattr(model, inner))}"
+
+
+def without_prefix(values: Any, model: torch.nn.Module) -> Any:
+    """Replace the names of a wrapper's parameters in a mapping by those of the network inside."""
+    prefix = prefix_of(model)
+    if not prefix or not isinstance(values, Mapping):
+        return values
+    return {name.removeprefix(prefix): value for name, value in values.items()}
+
+
+def _inside(model: torch.nn.Module) -> str | None:
+    if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        return "module"
+    return "_orig_mod" if isinstance(getattr(model, "_orig_mod", None), torch.nn.Module) else None

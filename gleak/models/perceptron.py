@@ -16,7 +16,9 @@ from gleak.models.base import (
     FirstLayer,
     Normalised,
     PrecodeNetwork,
-    check_colours,
+    activation_layer,
+    dropout_layers,
+    normalisation_layers,
 )
 
 
@@ -46,29 +48,16 @@ class Perceptron(PrecodeNetwork):
         source="ours; by the statistics of the dataset in CPA's code",
     )
 
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Check modality and shape, and that images can be normalised as asked.
-
-        Raises:
-            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
-        """
-        super().check(modality, shape)
-        check_colours(self, self.normalise, shape)
-
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-
-        from gleak.models.layers import activation, dropout_layers, normalisation_layers
-        from gleak.models.variational import variational_layers
-
         first, last = self.dense_layers(shape, classes)
         return torch.nn.Sequential(
             *normalisation_layers(self.normalise),
             torch.nn.Flatten(),
             torch.nn.Linear(*first),
-            activation(self.activation),
+            activation_layer(self.activation),
             *dropout_layers(self.dropout),
-            *variational_layers(self, self.hidden),
+            *self.variational_layers(self.hidden),
             torch.nn.Linear(*last),
         )
 
@@ -79,14 +68,6 @@ class Perceptron(PrecodeNetwork):
     @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
         return self.hidden
-
-    @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        return self.dense_multiply_adds(shape, classes)
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return self.dense_parameters(shape, classes)
 
 
 @register("fc2")

@@ -1,13 +1,10 @@
-"""Residual networks (He et al. 2016).
-
-This module describes the layers without building them, to estimate costs without torch. The layers
-themselves are built by `gleak.models.resnet_layers`.
-"""
+"""Residual networks (He et al. 2016)."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,9 +14,15 @@ from typing_extensions import override
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.data.base import Modality
-from gleak.models.base import Activation, Norm, Normalised, PrecodeNetwork, check_colours
-from gleak.models.convolution import Convolution
+from gleak.models.base import (
+    Activation,
+    Convolution,
+    Norm,
+    Normalised,
+    PrecodeNetwork,
+    activation_layer,
+    normalisation_layers,
+)
 
 WIDENING = 4
 
@@ -41,7 +44,6 @@ class Block:
 
 
 def basic_block(inputs: int, outputs: int, stride: int) -> Block:
-    """Return a block of two 3 x 3 convolutions, the first with the stride."""
     return Block((Convolution(inputs, outputs, stride=stride), Convolution(outputs, outputs)))
 
 
@@ -73,15 +75,6 @@ class ResidualNetwork(PrecodeNetwork):
     positions: ClassVar[int] = 1
     convolution_bias: ClassVar[bool] = True
 
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Check modality and shape, and that images can be normalised as asked.
-
-        Raises:
-            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
-        """
-        super().check(modality, shape)
-        check_colours(self, self.normalise, shape)
-
     @abstractmethod
     def stem(self, channels: int) -> Convolution:
         """Return the first convolution, for images of ``channels`` channels."""
@@ -101,28 +94,53 @@ class ResidualNetwork(PrecodeNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        from gleak.models.resnet_layers import residual_layers
+        layers = normalisation_layers(self.normalise)
+        layers += [*self._built(self.stem(shape[0])).values(), activation_layer(self.activation)]
+        for block in self.blocks():
+            layers += [self._block(block), activation_layer(self.activation)]
+        ((features, _),) = self.dense_layers(shape, classes)
+        layers += [torch.nn.AdaptiveAvgPool2d(self.positions), torch.nn.Flatten()]
+        layers += self.variational_layers(features)
+        last = torch.nn.Linear(features, classes, bias=self.dense_bias)
+        return torch.nn.Sequential(*layers, last)
 
-        return residual_layers(self, self.stem(shape[0]), classes)
+    def _built(self, convolution: Convolution, number: int = 1) -> dict[str, torch.nn.Module]:
+        """Build a convolution with biases, or with a batch normalisation, named as by torchvision.
 
+        Args:
+            convolution: what is built.
+            number: of the convolution in its block, which ends the names.
+        """
+        if self.norm == "batch":
+            norm = torch.nn.BatchNorm2d(convolution.outputs)
+            return {f"conv{number}": convolution.layer(bias=False), f"bn{number}": norm}
+        return {f"conv{number}": convolution.layer(bias=self.convolution_bias)}
+
+    def _block(self, block: Block, *, activated: bool = False) -> torch.nn.Module:
+        """Build a block, whose last convolution is not activated before the sum.
+
+        Args:
+            block: what is built.
+            activated: activate the sum, and name the layers as torchvision does.
+        """
+        from gleak.models.layers import ActivatedResidual, Residual
+
+        body: dict[str, torch.nn.Module] = {}
+        for number, convolution in enumerate(block.body, start=1):
+            body |= self._built(convolution, number)
+            if number < len(block.body):
+                body[f"activation{number}"] = activation_layer(self.activation)
+        parallel = {} if block.shortcut is None else self._built(block.shortcut)
+        shortcut = torch.nn.Sequential(*parallel.values())
+        if activated:
+            return ActivatedResidual(body, shortcut, activation_layer(self.activation))
+        return Residual(torch.nn.Sequential(*body.values()), shortcut)
+
+    @property
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of convolutions and dense layers, without other layers."""
-        convolutions = sum(
-            convolution.weights * math.prod(sides)
-            for convolution, sides in self._convolutions(shape)
-        )
-        return convolutions + self.dense_multiply_adds(shape, classes)
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the number of parameters; a convolution has biases or a batch norm."""
-        per_output = 2 if self.norm == "batch" else int(self.convolution_bias)
-        convolutions = sum(
-            convolution.weights + per_output * convolution.outputs
-            for convolution, _ in self._convolutions(shape)
-        )
-        return convolutions + self.dense_parameters(shape, classes)
+    def values_per_channel(self) -> int:
+        """Trained values per channel: scale and shift with batch norm, else biases if any."""
+        return 2 if self.norm == "batch" else int(self.convolution_bias)
 
     @property
     def features(self) -> int:
@@ -133,10 +151,10 @@ class ResidualNetwork(PrecodeNetwork):
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         return [(self.features * self.positions**2, classes)]
 
-    def _convolutions(
+    @override
+    def placed_convolutions(
         self, shape: tuple[int, ...]
     ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
-        """Iterate over all convolutions with height and width of their outputs."""
         stem = self.stem(shape[0])
         sides = stem.sides(shape[1:])
         yield stem, sides
@@ -152,13 +170,7 @@ class ResidualNetwork(PrecodeNetwork):
 def doubling_stages(
     block: Callable[[int, int, int], Block], first_width: int, depths: Sequence[int]
 ) -> list[list[Block]]:
-    """Return the blocks of stages, each twice as wide as the one before and half as large.
-
-    Args:
-        block: makes a block of some inputs, a width and a stride.
-        first_width: width of the first stage, and number of its inputs.
-        depths: number of blocks of each stage.
-    """
+    """Return the blocks of stages, each twice as wide as the one before and half as large."""
     stages: list[list[Block]] = []
     before = first_width
     for number, depth in enumerate(depths):
@@ -204,9 +216,22 @@ class ImageNetResidual(ResidualNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        from gleak.models.resnet_layers import resnet_layers
-
-        return resnet_layers(self, self.stem(shape[0]), classes)
+        parts: dict[str, torch.nn.Module] = {
+            "normalisation": torch.nn.Sequential(*normalisation_layers(self.normalise)),
+            **self._built(self.stem(shape[0])),
+            "activation": activation_layer(self.activation),
+            "maxpool": torch.nn.MaxPool2d(3, stride=2, padding=1),
+        }
+        for number, stage in enumerate(self.stages(), start=1):
+            blocks = [self._block(block, activated=True) for block in stage]
+            parts[f"layer{number}"] = torch.nn.Sequential(*blocks)
+        parts |= {
+            "avgpool": torch.nn.AdaptiveAvgPool2d(1),
+            "flatten": torch.nn.Flatten(),
+            "precode": torch.nn.Sequential(*self.variational_layers(self.features)),
+            "fc": torch.nn.Linear(self.features, classes),
+        }
+        return torch.nn.Sequential(OrderedDict(parts))
 
 
 @register("resnet18")

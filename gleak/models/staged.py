@@ -13,8 +13,7 @@ from typing_extensions import override
 
 from gleak.core.lazy import torch
 from gleak.core.spec import parameter
-from gleak.models.base import Activation, PrecodeNetwork
-from gleak.models.convolution import Convolution
+from gleak.models.base import Activation, Convolution, Norm, PrecodeNetwork, activation_layer
 
 Pooling = Literal["max", "average"]
 Downsampling = Literal["pooling", "stride"]
@@ -56,11 +55,6 @@ class StagedNetwork(PrecodeNetwork):
         """Number of neurons of each dense layer but the last."""
 
     @property
-    def values_per_channel(self) -> int:
-        """Trained values per output channel of a convolution, apart from its weights: a bias."""
-        return 1
-
-    @property
     def smallest_side(self) -> int:
         """Smallest height or width of an image for which no layer's output is empty."""
         return next(side for side in count(1) if min(self._halved((1, side, side))) > 0)
@@ -80,32 +74,54 @@ class StagedNetwork(PrecodeNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        from gleak.models.staged_layers import staged_layers
+        return torch.nn.Sequential(
+            *self.convolutional_layers(shape[0]),
+            torch.nn.Flatten(),
+            *self.classifier_layers(shape, classes),
+        )
 
-        return staged_layers(self, shape, classes)
+    def convolutional_layers(self, channels: int, norm: Norm = "none") -> list[torch.nn.Module]:
+        """Build the convolutions, their activations and the pooling after each stage.
+
+        Args:
+            channels: of an image.
+            norm: "batch" between each convolution and its activation; convolutions keep their
+                biases.
+        """
+        pooling = {"max": torch.nn.MaxPool2d, "average": torch.nn.AvgPool2d}[self.pooling]
+        layers: list[torch.nn.Module] = []
+        for stage in self.stages(channels):
+            for convolution in stage:
+                layers.append(convolution.layer())
+                if norm == "batch":
+                    layers.append(torch.nn.BatchNorm2d(convolution.outputs))
+                layers.append(activation_layer(self.activation))
+            if self.downsampling == "pooling":
+                layers.append(pooling(2))
+        return layers
+
+    def classifier_layers(self, shape: tuple[int, ...], classes: int) -> list[torch.nn.Module]:
+        """Build the dense layers, and the variational block before the last.
+
+        All but the last are followed by an activation and dropout: with probability 0, too, as
+        torchvision's parameter names count these layers.
+        """
+        *hidden, last = self.dense_layers(shape, classes)
+        layers: list[torch.nn.Module] = []
+        for inputs, outputs in hidden:
+            layers.append(torch.nn.Linear(inputs, outputs, bias=self.dense_bias))
+            layers += [activation_layer(self.activation), torch.nn.Dropout(self.dropout)]
+        layers += self.variational_layers(last[0])
+        return [*layers, torch.nn.Linear(*last, bias=self.dense_bias)]
 
     @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
         return self.hidden_layers[0]
 
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of convolutions and dense layers, without other layers."""
-        convolutions = sum(
-            convolution.weights * math.prod(sides) for convolution, sides in self._placed(shape)
-        )
-        return convolutions + self.dense_multiply_adds(shape, classes)
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        convolutions = sum(
-            convolution.weights + self.values_per_channel * convolution.outputs
-            for convolution, _ in self._placed(shape)
-        )
-        return convolutions + self.dense_parameters(shape, classes)
-
-    def _placed(self, shape: tuple[int, ...]) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
-        """Iterate over all convolutions with height and width of their outputs."""
+    def placed_convolutions(
+        self, shape: tuple[int, ...]
+    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
         sides = shape[1:]
         for stage in self.stages(shape[0]):
             for convolution in stage:
@@ -115,7 +131,7 @@ class StagedNetwork(PrecodeNetwork):
 
     def _halved(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return height and width after the last stage."""
-        *_, (_, sides) = self._placed(shape)
+        *_, (_, sides) = self.placed_convolutions(shape)
         return self._after_pooling(sides)
 
     def _after_pooling(self, sides: tuple[int, ...]) -> tuple[int, ...]:

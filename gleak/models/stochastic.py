@@ -2,18 +2,24 @@
 
 A broadcast network is in evaluation mode. When clients train, only its stochastic layers are in
 training mode: dropout draws masks. The mode of batch normalisation is a field of the client (see
-`gleak.models.batch_norm`).
+`gleak.models.batch_norm`). The last functions are about the layers of PRECODE's variational block
+(Scheliga et al. 2022), whose random numbers an attack can take for inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gleak.core.lazy import torch
 from gleak.models.parameters import shared_copy
+
+if TYPE_CHECKING:
+    from gleak.models.layers import GaussianSample
 
 SAMPLES = 2
 _NAMES: WeakKeyDictionary[torch.nn.Module, tuple[str, ...]] = WeakKeyDictionary()
@@ -60,11 +66,7 @@ def stochastic_layers(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[s
 
 
 def deterministic_copy(network: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy in evaluation mode that shares the parameters and never draws.
-
-    Args:
-        network: not changed.
-    """
+    """Return a copy in evaluation mode that shares the parameters and never draws."""
     copied = shared_copy(network).eval()
     _NAMES[copied] = ()
     return copied
@@ -125,8 +127,60 @@ class _RandomStateWatch:
         self._running.pop()
 
     def _attribute(self) -> None:
-        """Attribute a new random state to the innermost layer that is running."""
         state = self._read()
         if not torch.equal(state, self._state):
             self.names[self._running[-1]] = None
             self._state = state
+
+
+def noise_sizes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[int]:
+    """Return the number of values that each variational layer samples, in the order of layers."""
+    sizes: dict[torch.nn.Module, int] = {}
+
+    def note(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
+        sizes[layer] = output.shape[-1]
+
+    layers = sampling(network)
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        with torch.no_grad():
+            network(next(network.parameters()).new_zeros(2, *shape))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [sizes[layer] for layer in layers if layer in sizes]
+
+
+def sampling(network: torch.nn.Module) -> list[GaussianSample]:
+    from gleak.models.layers import GaussianSample
+
+    return [layer for layer in network.modules() if isinstance(layer, GaussianSample)]
+
+
+def with_noise_as_input(network: torch.nn.Module, shape: tuple[int, ...]) -> torch.nn.Module:
+    """Return a copy, of shared parameters, whose inputs are flat samples and then all noise.
+
+    It maps Shape (N, P + K) to logits, P the values of a sample and K those of `noise_sizes`. So
+    everything that differentiates a network by its samples does so by the noise, too.
+    """
+    copied = shared_copy(network)
+    copied.register_forward_pre_hook(partial(_split, shape, noise_sizes(network, shape)))
+    copied.register_forward_hook(_forget_noise)
+    return copied
+
+
+def _split(
+    shape: tuple[int, ...],
+    sizes: Sequence[int],
+    network: torch.nn.Module,
+    given: tuple[torch.Tensor],
+) -> torch.Tensor:
+    values, *noise = given[0].split([math.prod(shape), *sizes], dim=1)
+    for layer, part in zip(sampling(network), noise, strict=True):
+        layer.noise = part
+    return values.unflatten(1, shape)
+
+
+def _forget_noise(network: torch.nn.Module, *_: Any) -> None:
+    for layer in sampling(network):
+        layer.noise = None

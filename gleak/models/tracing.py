@@ -72,12 +72,7 @@ def trace(network: torch.nn.Module, inputs: torch.Tensor) -> list[Pass]:
 
 
 def first_argument(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """Return the first argument of a call; None if there is none.
-
-    Args:
-        given: arguments by position.
-        named: arguments by name.
-    """
+    """Return the first argument of a call; None if there is none."""
     return next(chain(given, named.values()), None)
 
 
@@ -121,10 +116,6 @@ def layer_without_graph(
     network: torch.nn.Module, compute: Callable[[], torch.Tensor]
 ) -> str | None:
     """Return the first layer that computes without a graph, on which a result depends.
-
-    Args:
-        network: whose layers are watched.
-        compute: runs it on samples that require a gradient.
 
     Returns:
         None if the result has a derivative by the samples; "" if the network's own forward cuts it.

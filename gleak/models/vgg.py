@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import OrderedDict
 from itertools import pairwise
 from typing import ClassVar
 
@@ -11,9 +12,13 @@ from typing_extensions import override
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.data.base import Modality
-from gleak.models.base import Activation, Norm, Normalised, check_colours
-from gleak.models.convolution import Convolution
+from gleak.models.base import (
+    Activation,
+    Convolution,
+    Norm,
+    Normalised,
+    normalisation_layers,
+)
 from gleak.models.staged import StagedNetwork
 
 STAGES = 3
@@ -54,15 +59,6 @@ class VGG(StagedNetwork):
         """Trained values per channel: a bias, and with batch norm scale and shift."""
         return 3 if self.norm == "batch" else 1
 
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Check modality and shape, and that images can be normalised as asked.
-
-        Raises:
-            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
-        """
-        super().check(modality, shape)
-        check_colours(self, self.normalise, shape)
-
     @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
         before = [channels, *(stage[-1] for stage in self.widths)]
@@ -73,9 +69,15 @@ class VGG(StagedNetwork):
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        from gleak.models.staged_layers import vgg_layers
-
-        return vgg_layers(self, shape, classes)
+        pooled = self.pooled
+        parts: dict[str, torch.nn.Module] = {
+            "normalisation": torch.nn.Sequential(*normalisation_layers(self.normalise)),
+            "features": torch.nn.Sequential(*self.convolutional_layers(shape[0], self.norm)),
+            "avgpool": torch.nn.AdaptiveAvgPool2d(pooled) if pooled else torch.nn.Identity(),
+            "flatten": torch.nn.Flatten(),
+            "classifier": torch.nn.Sequential(*self.classifier_layers(shape, classes)),
+        }
+        return torch.nn.Sequential(OrderedDict(parts))
 
 
 class DoublingVGG(VGG):

@@ -1,4 +1,4 @@
-"""Base classes of trainings."""
+"""Base classes of trainings, random initial parameters, and test accuracy."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.spec import Spec, parameter
+from gleak.data.base import DatasetSpec
+from gleak.models.base import ModelSpec
+from gleak.models.batching import memory_slices
+from gleak.models.parameters import as_inputs
 from gleak.runtime.checkpointing import Journal, Part, strip_prefix
-from gleak.runtime.seeding import derived_seed
-
-if TYPE_CHECKING:
-    from gleak.artifacts.dataset import Dataset
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
+from gleak.runtime.seeding import derived_seed, drawing_from, torch_stream
 
 Init = Literal["default", "kaiming", "uniform"]
 
@@ -43,11 +43,9 @@ class History:
             raise FloatingPointError(f"the loss is {loss} at number {len(self.train_loss)}")
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the values so far, for a checkpoint."""
         return {f"history.{name}": np.array(values) for name, values in vars(self).items()}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore the values from a state that contains those of `state`."""
         for name, values in strip_prefix("history", state).items():
             setattr(self, name, values.tolist())
 
@@ -129,8 +127,6 @@ class InitialisedSpec(TrainingSpec):
             IncompatibleError: too few samples in the dataset's train split, or a training that
                 diverges.
         """
-        from gleak.training.initialisation import initialise
-
         self.check_samples(len(dataset.train_labels), dataset.spec)
         if self.repetition:
             seed = derived_seed(seed, f"training repetition {self.repetition}")
@@ -162,3 +158,48 @@ class InitialisedSpec(TrainingSpec):
             seed: seed of the run.
             part: part of the job's checkpoint; the training resumes from it.
         """
+
+
+def initialise(network: torch.nn.Module, init: Init, bound: float, seed: int) -> None:
+    """Draw all parameters of a network, on the CPU so that the device changes no draw.
+
+    Args:
+        network: changed in place.
+        init: "default" for the initialisation of torch's layers; "kaiming" for normal weights of
+            convolutions with variance 2 / (outputs x kernel size), and torch's for all other
+            parameters, as in torchvision's ResNets (He et al. 2015, section 2.2, backward case);
+            "uniform" on [-bound, bound].
+        bound: bound of the uniform initialisation.
+        seed: seed of the run.
+    """
+    device = next(network.parameters()).device
+    network.cpu()
+    stream = torch_stream(seed, "initialisation")
+    if init == "uniform":
+        for value in network.parameters():
+            torch.nn.init.uniform_(value, -bound, bound, generator=stream)
+    else:
+        with drawing_from(stream):
+            for layer in network.modules():
+                if callable(reset := getattr(layer, "reset_parameters", None)):
+                    reset()
+            for layer in network.modules():
+                if init == "kaiming" and isinstance(layer, torch.nn.Conv2d):
+                    torch.nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    network.to(device)
+
+
+def test_accuracy(network: torch.nn.Module, dataset: Dataset) -> list[float]:
+    """Compute the share of correct test samples; an empty list without test samples."""
+    labels = torch.from_numpy(dataset.labels("test"))
+    if not len(labels):
+        return []
+    was_training = network.training
+    network.eval()
+    correct = 0
+    with torch.no_grad():
+        for chunk in memory_slices(len(labels), dataset.shape):
+            logits = network(as_inputs(network, dataset.samples("test", chunk)))
+            correct += int((logits.argmax(1).cpu() == labels[chunk]).sum())
+    network.train(was_training)
+    return [correct / len(labels)]

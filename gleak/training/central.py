@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
+import numpy as np
 from typing_extensions import override
 
+from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.training.base import History, InitialisedSpec
-
-if TYPE_CHECKING:
-    from gleak.artifacts.dataset import Dataset
-    from gleak.runtime.checkpointing import Part
+from gleak.models.differentiation import penalties
+from gleak.models.parameters import as_inputs
+from gleak.runtime.checkpointing import Part, State, optimizer_state, resume_optimizer, strip_prefix
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import drawing_from, stream, torch_stream
+from gleak.training.base import History, InitialisedSpec, test_accuracy
 
 
 @register("central")
@@ -38,6 +42,81 @@ class Central(InitialisedSpec):
 
     @override
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        from gleak.training.central_training import run_epochs
+        training = Training(model, dataset, self.lr, self.batch_size, seed)
+        training.resume(part.stored)
+        with Progress(self.epochs, "training epochs") as progress, part.stepping():
+            progress.advance(training.epoch)
+            for _ in part.steps(lambda: training.epoch < self.epochs, training.state):
+                if training.step():
+                    progress.advance(loss=training.history.train_loss[-1])
+        return training.history
 
-        return run_epochs(model, dataset, self.epochs, self.lr, self.batch_size, seed, part)
+
+class Training:
+    """State of a training between its steps.
+
+    Every step draws its random numbers (for dropout, for example) from its own stream.
+    """
+
+    def __init__(
+        self, network: torch.nn.Module, dataset: Dataset, lr: float, batch_size: int, seed: int
+    ) -> None:
+        self.network, self.dataset, self.seed = network, dataset, seed
+        self.optimizer = torch.optim.Adam(network.parameters(), lr=lr)
+        self.samples, self.batch_size = len(dataset.train_labels), batch_size
+        self.history = History()
+        self.done, self.losses = 0, 0.0
+        self.order: np.ndarray | None = None
+
+    @property
+    def epoch(self) -> int:
+        return len(self.history.train_loss)
+
+    def step(self) -> bool:
+        """Train on the next mini-batch; return True if an epoch ended."""
+        if self.order is None:
+            random = stream(self.seed, "training order", self.epoch)
+            self.order = random.permutation(self.samples)
+        batch = self.order[self.done : self.done + self.batch_size]
+        with drawing_from(torch_stream(self.seed, "training step", self.epoch, self.done)):
+            self.losses += self._train(batch) * len(batch)
+        self.done += len(batch)
+        if self.done < self.samples:
+            return False
+        self.history.append(self.losses / self.samples, test_accuracy(self.network, self.dataset))
+        self.done, self.losses, self.order = 0, 0.0, None
+        return True
+
+    def _train(self, batch: np.ndarray) -> float:
+        device = next(self.network.parameters()).device
+        inputs = as_inputs(self.network, self.dataset.samples("train", batch))
+        labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(device)
+        self.network.train()
+        self.optimizer.zero_grad()
+        with penalties(self.network) as added:
+            logits = self.network(inputs)
+        loss = sum(
+            (penalty.mean() for penalty in added), torch.nn.functional.cross_entropy(logits, labels)
+        )
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+    def state(self) -> State:
+        moments = optimizer_state(self.optimizer)
+        return {
+            "done": self.done,
+            "losses": self.losses,
+            **self.history.state(),
+            **{f"network.{name}": value for name, value in self.network.state_dict().items()},
+            **{f"optimizer.{name}": value for name, value in moments.items()},
+        }
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        if not state:
+            return
+        self.done, self.losses = int(state["done"]), float(state["losses"])
+        self.history.resume(state)
+        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
+        self.network.load_state_dict(strip_prefix("network", tensors))
+        resume_optimizer(self.optimizer, strip_prefix("optimizer", tensors))

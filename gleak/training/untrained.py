@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
-from gleak.runtime.hub_weights import checkpoint_path
+from gleak.models.base import ModelSpec
+from gleak.runtime.checkpointing import Part
+from gleak.runtime.hub_weights import State, check_weights, checkpoint_path, read_weights
 from gleak.runtime.user_cache import exists
-from gleak.training.base import History, InitialisedSpec, TrainingSpec
-
-if TYPE_CHECKING:
-    from gleak.artifacts.dataset import Dataset
-    from gleak.models.base import ModelSpec
-    from gleak.runtime.checkpointing import Part
-
+from gleak.training.base import History, InitialisedSpec, TrainingSpec, test_accuracy
 
 PUBLISHED = {
     "resnet18": "resnet18-f37072fd.pth",
@@ -29,6 +26,8 @@ PUBLISHED = {
 """Files of the weights IMAGENET1K_V1 of torchvision, by the name of the network."""
 TORCHVISION_FILE = re.compile(r"(?P<network>(?:resnet|vgg)\d+(?:_bn)?)-[0-9a-f]{8}\.pth")
 """Names of torchvision's weight files of the families of networks that gleak has."""
+COUNTER = "num_batches_tracked"
+log = logging.getLogger(__name__)
 
 
 @register("untrained")
@@ -37,8 +36,6 @@ class Untrained(InitialisedSpec):
 
     @override
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        from gleak.training.central_training import test_accuracy
-
         return History(test_accuracy=test_accuracy(model, dataset))
 
 
@@ -92,9 +89,6 @@ class Pretrained(InitialisedSpec):
 
     @override
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        from gleak.training.central_training import test_accuracy
-        from gleak.training.initialisation import load_weights
-
         load_weights(model, self.file)
         return History(test_accuracy=test_accuracy(model, dataset))
 
@@ -110,3 +104,48 @@ class Captured(TrainingSpec):
     source = "the user's own model"
 
     capture: str = parameter("mine", "name of the capture", pattern=FILE_NAME)
+
+
+def load_weights(network: torch.nn.Module, name: str) -> None:
+    """Read parameters and buffers from a file in the cache of ``torch.hub``.
+
+    Args:
+        network: changed in place; its last layer is not changed if that of the file has another
+            number of classes.
+        name: name of the file.
+
+    Raises:
+        ArtifactError: the file is missing or altered, contains anything but tensors, or tensors
+            with other names or shapes, or values that are not finite.
+    """
+    path, weights = read_weights(name)
+    state = network.state_dict()
+    kept = {**_other_classes(weights, state), **missing_counters(weights, state)}
+    check_weights(path, weights, state, kept)
+    network.load_state_dict({**weights, **kept})
+
+
+def _other_classes(weights: State, state: State) -> State:
+    """Return the network's last layer if the file's only differs in the number of outputs."""
+    *_, last = state
+    layer, _, _ = last.rpartition(".")
+    kept = {name: value for name, value in state.items() if name.rpartition(".")[0] == layer}
+    for name, value in kept.items():
+        theirs, ours = weights[name].shape if name in weights else value.shape, value.shape
+        if theirs[1:] != ours[1:] or theirs[:1] == ours[:1]:
+            return {}
+    log.warning(
+        "layer %s keeps its random initialisation: it has %d outputs in the file and %d in the "
+        "network",
+        *(layer, len(weights[last]), len(state[last])),
+    )
+    return kept
+
+
+def missing_counters(weights: State, state: State) -> State:
+    """Return the batch counters of normalisation layers that a file lacks, as older files do."""
+    return {
+        name: state[name]
+        for name in state.keys() - weights.keys()
+        if name.rpartition(".")[2] == COUNTER
+    }

@@ -27,13 +27,11 @@ from gleak.attacks.mkor import (
     whole_counts,
 )
 from gleak.core.registry import parse
-from gleak.crafting.mkor_layers import craft_classes, path_gains
-from gleak.crafting.mkor_network import craft_network
+from gleak.crafting.mkor import craft_classes, path_gains
+from gleak.models.base import ACTIVATIONS, activation_layer
 from gleak.models.chain import decompose
+from gleak.models.differentiation import sample_losses
 from gleak.models.layer_search import features_before
-from gleak.models.layers import ACTIVATIONS
-from gleak.models.sample_losses import sample_losses
-from gleak.models.staged_layers import dense_layers
 
 SHAPE = (3, 16, 16)
 SMALL = "vgg_small+width=24+hidden=16"
@@ -61,7 +59,7 @@ def crafted(model: str, crafting: str = NAIVE) -> tuple[nn.Module, Secret]:
             nn.init.uniform_(layer.running_var, 0.5, 2)
             nn.init.normal_(layer.weight)
             nn.init.normal_(layer.bias, std=0.3)
-    return network, craft_network(network, SHAPE, parse("crafting", crafting), 0)
+    return network, parse("crafting", crafting).craft_network(network, SHAPE, 4, 0)
 
 
 @torch.no_grad()
@@ -386,7 +384,12 @@ def batch(
 ) -> Batch:
     torch.manual_seed(layers)
     sizes = pairwise([FEATURES, *[WIDTH] * (layers - 1), CLASSES])
-    network = nn.Sequential(*dense_layers([*sizes], activation, dropout, bias=True)).eval()
+    *parts, _, _ = (
+        part
+        for pair in sizes
+        for part in (nn.Linear(*pair), activation_layer(activation), nn.Dropout(dropout))
+    )
+    network = nn.Sequential(*parts).eval()
     made_up, spec = torch.rand(64, FEATURES), parse("crafting", crafting)
     random = torch.Generator().manual_seed(0)
     paths = craft_classes(decompose(network).dense, made_up, spec, random)

@@ -29,7 +29,7 @@ from gleak.metrics.score import score
 from gleak.models.broadcast import load_network
 from gleak.simulation.simulate import simulate_clients
 from gleak.studies.cell import LEVELS, Cell
-from gleak.training.central_training import test_accuracy as accuracy
+from gleak.training.base import test_accuracy as accuracy
 from gleak.training.train_model import train_model
 
 FIELDS = "victims=2+batch_size=2+local_steps=3+local_lr=0.05"

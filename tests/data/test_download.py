@@ -10,8 +10,8 @@ from PIL import Image
 from sklearn.datasets import fetch_lfw_people
 
 from gleak.core.errors import DataError
+from gleak.data.base import stratified
 from gleak.data.download import WINDOW, Cifar10, Cifar100, Lfw, Mnist, TorchvisionDataset
-from gleak.data.splits import stratified
 from gleak.runtime.torchvision_ops import ensure_operators
 
 
@@ -95,12 +95,6 @@ def test_an_incomplete_download_is_not_completed_unless_asked(
     (data_dir / "torchvision/MNIST/raw/t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(DataError, match=r"cannot be read .*download=true"):
         Mnist().load(data_dir, seed=0)
-
-
-def test_a_download_with_all_files_is_complete(mnist_files) -> None:
-    data_dir, _ = mnist_files
-    Mnist().fetch(data_dir)
-    Mnist().check_data(data_dir)
 
 
 @pytest.mark.parametrize("spec", [Cifar10(), Cifar100()])
@@ -204,9 +198,3 @@ def test_scikit_learn_downloads_to_an_empty_folder(
 def test_a_number_of_images_that_nobody_has_is_refused(lfw_files: Path) -> None:
     with pytest.raises(DataError, match=r"min_images=9.*nobody has that many images in .*funneled"):
         Lfw(min_images=9).load(lfw_files, seed=0)
-
-
-def test_a_limit_holds_for_each_split(lfw_files: Path) -> None:
-    dataset = Lfw(min_images=4, limit=2).load(lfw_files, seed=0)
-    assert list(np.bincount(dataset.train_labels)) == [2, 2]
-    assert list(np.bincount(dataset.test_labels)) == [1, 2]

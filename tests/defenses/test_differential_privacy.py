@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.defenses import sample_clipping
+from gleak.defenses import differential_privacy
 from gleak.local_training.base import LocalGradient
 from gleak.local_training.gradient_descent import gradients
 from gleak.runtime.seeding import drawing_from
@@ -89,12 +89,6 @@ def test_a_round_of_zeros_stays_and_leaves_the_others_alone(scaling: str) -> Non
     np.testing.assert_array_equal(found[1], 0)
 
 
-def test_the_smallest_numbers_are_scaled_too() -> None:
-    """A subnormal update: its square and the factor both leave the range of single precision."""
-    found = protect({"w": torch.tensor([[3e-42, 4e-42, 0]])}, "sigma=0")["w"]
-    np.testing.assert_allclose(found, [[0.6, 0.8, 0]], rtol=1e-3)
-
-
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("sigma", [0.01, 2.0])
 def test_noise_is_normal_and_as_strong_as_stated(scaling: str, sigma: float) -> None:
@@ -107,13 +101,6 @@ def test_noise_is_normal_and_as_strong_as_stated(scaling: str, sigma: float) -> 
     for part in (noise[0], noise[1], noise[:, -400:]):
         assert abs(part.var() - 1) < 5 * math.sqrt(2 / part.size)
     assert abs((noise**4).mean() / 3 - 1) < 0.1
-
-
-def test_noise_differs_between_victims_rounds_and_parameters() -> None:
-    silent = {"a": torch.zeros(2, 50), "b": torch.zeros(2, 50)}
-    one, other = (protect(silent, "sigma=0.1", seed) for seed in (0, 1))
-    rows = [*one["a"], *one["b"], *other["a"], *other["b"]]
-    assert len({row.tobytes() for row in rows}) == len(rows)
 
 
 def test_noise_does_not_depend_on_the_update() -> None:
@@ -147,12 +134,6 @@ def test_numbers_for_the_gradient_become_those_of_what_is_sent(noise: str, facto
 @pytest.mark.parametrize("fields", ["sigma=none", "noise_multiplier=1"])
 def test_noise_is_given_once(fields: str) -> None:
     with pytest.raises(SpecError, match=r"sigma=DEVIATION, or sigma=none\+noise_multiplier"):
-        parse("defense", f"dp+{fields}")
-
-
-@pytest.mark.parametrize("fields", ["sigma=-1", "norm=0", "scaling=none"])
-def test_what_is_no_mechanism_is_refused(fields: str) -> None:
-    with pytest.raises(SpecError, match=fields.partition("=")[0]):
         parse("defense", f"dp+{fields}")
 
 
@@ -199,7 +180,7 @@ def test_gradients_of_samples_are_clipped_and_averaged(
     model: str, bound: float, values: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether one sample is taken at a time or all at once."""
-    monkeypatch.setattr(sample_clipping, "MAX_VALUES", values)
+    monkeypatch.setattr(differential_privacy, "MAX_VALUES", values)
     net = network(model)
     _, slopes, _ = step(f"{SILENT}+clip={bound}", net)
     for name, parts in slow_clipped(net, bound).items():
@@ -309,10 +290,4 @@ def test_a_network_that_normalises_by_the_batch_is_refused() -> None:
 @pytest.mark.parametrize("fields", ["sigma=1", "snr=none", "snr=3+sigma=0"])
 def test_noise_is_given_in_exactly_one_way(fields: str) -> None:
     with pytest.raises(SpecError, match=r"exactly one of snr and sigma: write snr=DECIBEL, or"):
-        parse("defense", f"fedcdp+{fields}")
-
-
-@pytest.mark.parametrize("fields", ["clip=0", "snr=none+sigma=-1"])
-def test_what_is_no_such_defence_is_refused(fields: str) -> None:
-    with pytest.raises(SpecError, match=fields.rpartition("+")[2].partition("=")[0]):
         parse("defense", f"fedcdp+{fields}")

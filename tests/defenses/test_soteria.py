@@ -5,12 +5,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.defenses.soteria import Soteria
+from gleak.defenses.soteria import Features, Soteria, estimated_norms, exact_norms, sensitivities
+from gleak.models import batching
+from gleak.models.layer_search import features_before, first_dense_input
 from gleak.runtime.seeding import drawing_from
 
 IMAGES = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
 LABELS = torch.arange(4)
 
 
@@ -130,7 +134,52 @@ def test_a_model_without_such_a_layer_is_refused(layer: str) -> None:
         parse("defense", f"soteria+layer={layer}").with_samples({}, model, IMAGES, LABELS)
 
 
-@pytest.mark.parametrize("fields", ["percentile=100", "percentile=-1", "probes=0", "layer=last"])
-def test_what_is_no_such_defence_is_refused(fields: str) -> None:
-    with pytest.raises(SpecError, match=fields.partition("=")[0]):
-        parse("defense", f"soteria+{fields}")
+COLOURED = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+NAMES = ["lenet+width=2", "resnet20+width=1", "vgg_small+width=2+hidden=6", "fc2"]
+
+
+def features_of(model: nn.Module) -> Features:
+    entry = first_dense_input(model, COLOURED)
+    assert entry is not None
+    return features_before(model, entry.layer)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lengths_are_those_of_the_rows_of_the_jacobian(name: str) -> None:
+    features = features_of(network(name, (3, 8, 8)))
+    for image, lengths in zip(COLOURED, exact_norms(features, COLOURED), strict=True):
+        jacobian = torch.autograd.functional.jacobian(features, image[None]).flatten(2)
+        torch.testing.assert_close(lengths, jacobian[0].norm(dim=1), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["lenet+width=2", "vgg_small+width=2+hidden=6"])
+@pytest.mark.parametrize("probes", [16, 256])
+def test_estimates_deviate_as_little_as_stated(name: str, probes: int) -> None:
+    """The mean square of so many relative errors is far below four times its expectation."""
+    features = features_of(network(name, (3, 8, 8)))
+    exact = exact_norms(features, COLOURED)
+    with drawing_from(torch.Generator().manual_seed(2)):
+        estimate = estimated_norms(features, COLOURED, probes)
+    alive = exact > 0
+    assert (estimate[~alive] == 0).all()
+    errors = (estimate / exact - 1)[alive]
+    assert 0 < errors.square().mean().sqrt() < 2 / np.sqrt(2 * probes)
+
+
+def test_rows_with_one_entry_are_estimated_without_error() -> None:
+    features = features_of(network("fc2", (3, 8, 8)))
+    assert torch.equal(estimated_norms(features, COLOURED, 1), torch.ones(3, 192))
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_samples_and_elements_in_parts_give_the_same_sums(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = network(shape=(3, 8, 8))
+    entry = first_dense_input(model, COLOURED)
+    assert entry is not None
+    whole = sensitivities(model, entry, COLOURED, None)
+    monkeypatch.setattr(batching, "VALUES", at_once * COLOURED[0].numel())
+    torch.testing.assert_close(sensitivities(model, entry, COLOURED, None), whole)

@@ -15,20 +15,32 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import load, parse
-from gleak.knowledge.base import KnowledgeSpec, TrainedSpec
+from gleak.knowledge.base import KnowledgeSpec, TrainedSpec, Trainer
 from gleak.knowledge.loading import load_knowledge
-from gleak.knowledge.train_knowledge import Trainer
 from gleak.runtime import checkpointing
 from gleak.runtime.checkpointing import FILE
 
 NAMES = sorted(n for n, cls in load("knowledge").items() if issubclass(cls, TrainedSpec))
+
+
 SHAPE = (3, 8, 8)
+
+
 CLASSES = 4
+
+
 Tiny = Callable[..., KnowledgeSpec]
+
+
 Learn = Callable[..., Path]
+
+
 Inputs = tuple[torch.Tensor, ...]
 
+
 each_name = pytest.mark.parametrize("name", NAMES)
+
+
 each_name_or_slow = pytest.mark.parametrize(
     "name",
     [
@@ -36,6 +48,8 @@ each_name_or_slow = pytest.mark.parametrize(
         for name in NAMES
     ],
 )
+
+
 each_shape = pytest.mark.parametrize("shape", [(3, 16, 16), (1, 28, 28), (2, 33, 20)])
 
 
@@ -200,12 +214,6 @@ def test_tables_and_empty_splits_are_refused(name: str, tiny: Tiny, table: Datas
         tiny(name).check(parse("dataset", "breast_cancer"))
     with pytest.raises(IncompatibleError, match="mine has no samples in its train split"):
         tiny(name).check_samples(0, "mine")
-
-
-@each_name
-def test_what_it_costs_is_no_part_of_its_setting(name: str, tiny: Tiny) -> None:
-    kept = {key: value for key, value in tiny(name) if key not in TrainedSpec.budget_fields}
-    assert tiny(name).setting() == load("knowledge")[name](**kept)
 
 
 @each_name

@@ -15,9 +15,9 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
 from gleak.knowledge.loading import load_knowledge
-from gleak.knowledge.postprocessor import Postprocessor
-from gleak.knowledge.postprocessor_network import (
+from gleak.knowledge.postprocessor import (
     MODES,
+    Postprocessor,
     add_noise,
     degrade,
     gaussian_blur,
@@ -31,9 +31,9 @@ from gleak.knowledge.train_knowledge import train_knowledge
     ("side", "deepest"), [(8, 4), (16, 4), (32, 4), (64, 4), (128, 8), (100, 7)]
 )
 def test_four_halvings_where_the_side_allows_them(side: int, deepest: int) -> None:
-    plan = Postprocessor(width=2).plan((3, side, side))
-    assert plan.sides[-1] == (deepest, deepest)
-    assert len(plan.sides) <= 5
+    sides = Postprocessor(width=2).pyramid((3, side, side)).sides
+    assert sides[-1] == (deepest, deepest)
+    assert len(sides) <= 5
 
 
 def test_before_training_images_stay_as_they_are() -> None:
@@ -44,8 +44,7 @@ def test_before_training_images_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("side", [8, 16, 37, 128])
 def test_the_discriminator_judges_patches(side: int) -> None:
-    plan = Postprocessor(width=2).plan((1, side, side))
-    judge = patch_discriminator(plan)
+    judge = patch_discriminator(Postprocessor(width=2).pyramid((1, side, side)))
     logits = judge(torch.rand(2, 1, side, side))
     assert logits.shape[:2] == (2, 1)
     assert 4 <= min(logits.shape[2:]) <= max(logits.shape[2:]) <= max(4, side // 2)
@@ -54,9 +53,13 @@ def test_the_discriminator_judges_patches(side: int) -> None:
 def test_both_networks_learn_from_each_other() -> None:
     trainer = Postprocessor(width=4, lr=1e-3).trainer((1, 16, 16), 4)
     trainer.network.last.weight.data.normal_(0, 0.01)
-    before = {name: value.clone() for name, value in trainer.named_parameters()}
+    before = {name: value.clone() for name, value in trainer.networks.named_parameters()}
     trainer.learn(torch.rand(4, 1, 16, 16), torch.arange(4), torch.Generator().manual_seed(0))
-    still = {name for name, value in trainer.named_parameters() if torch.equal(value, before[name])}
+    still = {
+        name
+        for name, value in trainer.networks.named_parameters()
+        if torch.equal(value, before[name])
+    }
     parts = {name.partition(".")[0] for name in before}
     assert parts == {"network", "discriminator"}
     assert all(name.endswith("bias") for name in still)  # those that a normalisation takes out
@@ -135,11 +138,6 @@ def test_images_stay_images_and_become_worse(channels: int) -> None:
     assert ((found - images).abs().mean((1, 2, 3)) > 0.02).all()
 
 
-def test_what_is_not_asked_for_is_not_done() -> None:
-    images = draw(4, 3, 8, 8)
-    torch.testing.assert_close(degrade(images, seeded(), **NOTHING), images)
-
-
 @pytest.mark.parametrize("way", [{"noise": 0.1}, {"blur": 2.0}, {"scale": 4}])
 def test_the_generator_decides(way: dict[str, float]) -> None:
     images = draw(8, 1, 16, 16)
@@ -164,7 +162,7 @@ def test_each_image_is_degraded_in_an_order_of_its_own(monkeypatch: pytest.Monke
         return way
 
     for name in ("rescale", "add_noise", "gaussian_blur"):
-        monkeypatch.setattr(f"gleak.knowledge.postprocessor_network.{name}", noting(name))
+        monkeypatch.setattr(f"gleak.knowledge.postprocessor.{name}", noting(name))
     degrade(draw(100, 1, 8, 8), seeded(), scale=4, noise=0.1, blur=1.0)
     assert len(orders) == 100
     assert len(set(map(tuple, orders))) == 6

@@ -126,12 +126,6 @@ def test_in_training_mode_parameters_are_shared_and_running_statistics_stay() ->
     assert torch.equal(variance, model[1].running_var)
 
 
-def test_in_evaluation_mode_it_is_the_network_itself() -> None:
-    model = network()
-    assert run_by_clients(model, None) is model
-    assert run_by_clients(model, "evaluation") is model
-
-
 def test_the_statistics_of_a_step_in_training_mode_are_those_of_its_buffers() -> None:
     samples = torch.rand(5, *SHAPE)
     run = run_by_clients(network(), "training")

@@ -123,11 +123,6 @@ def test_layers_in_an_order_that_no_step_has_are_refused(
         decompose(nn.Sequential(CONVOLUTION, *layers))
 
 
-def test_branching_networks_are_refused() -> None:
-    with pytest.raises(IncompatibleError, match="cannot contain Residual"):
-        decompose(parse("model", "resnet20").build((3, 8, 8), 4))
-
-
 def test_a_network_that_is_no_sequence_is_refused() -> None:
     with pytest.raises(IncompatibleError, match=r"ModuleDict, is not a torch\.nn\.Sequential"):
         decompose(nn.ModuleDict({"convolution": CONVOLUTION}))

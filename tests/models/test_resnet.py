@@ -8,33 +8,8 @@ from gleak.attacks.matching.gradients import ClientTraining
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.models.convolution import Convolution
-from gleak.models.resnet import Block, basic_block, bottleneck
-from gleak.models.resnet_layers import ActivatedResidual, Residual
+from gleak.models.layers import ActivatedResidual, Residual
 from gleak.runtime.torchvision_ops import ensure_operators
-
-
-@pytest.mark.parametrize(
-    ("block", "shortcut"),
-    [
-        (basic_block(4, 4, 1), None),
-        (basic_block(4, 8, 1), Convolution(4, 8, 1, 1)),
-        (basic_block(4, 4, 2), Convolution(4, 4, 1, 2)),
-        (basic_block(4, 8, 2), Convolution(4, 8, 1, 2)),
-        (bottleneck(8, 2, 1), None),
-        (bottleneck(4, 2, 1), Convolution(4, 8, 1, 1)),
-        (bottleneck(8, 2, 2), Convolution(8, 8, 1, 2)),
-    ],
-)
-def test_shortcuts_are_convolutions_where_the_shape_changes(
-    block: Block, shortcut: Convolution | None
-) -> None:
-    assert block.shortcut == shortcut
-
-
-def test_a_bottleneck_is_narrow_within_and_steps_there() -> None:
-    body = (Convolution(6, 2, 1), Convolution(2, 2, 3, 2), Convolution(2, 8, 1))
-    assert bottleneck(6, 2, 2) == Block(body)
 
 
 @pytest.mark.parametrize("norm", ["batch", "none"])
@@ -80,19 +55,6 @@ def test_stages_halve_the_image_if_asked_to(downsampling: str, sides: list[int])
             shapes.append(tuple(values.shape[1:]))
     channels = [16, 32, 64]
     assert shapes == [(c, s, s) for c, s in zip(channels, sides, strict=True) for _ in range(3)]
-
-
-@pytest.mark.parametrize("side", [8, 9, 15, 32])
-def test_images_of_any_size_from_eight_pixels_are_taken(side: int) -> None:
-    spec = parse("model", "resnet20")
-    spec.check("image", (1, side, side))
-    assert spec.build((1, side, side), 4).eval()(torch.rand(2, 1, side, side)).shape == (2, 4)
-
-
-def test_batch_norm_is_left_out_if_asked_to() -> None:
-    network = parse("model", "resnet20+norm=none").build(*CIFAR10)
-    assert not list(network.buffers())
-    assert all(m.bias is not None for m in network.modules() if isinstance(m, nn.Conv2d))
 
 
 IMAGENET = ((3, 224, 224), 1000)
@@ -141,35 +103,6 @@ def test_it_is_as_large_as_published_for_imagenet(
     spec = parse("model", TORCHVISIONS[name])
     assert spec.parameters(*IMAGENET) == parameters
     assert spec.multiply_adds(*IMAGENET) / 1e9 == pytest.approx(billions, abs=0.005)
-
-
-@pytest.mark.parametrize(("name", "count", "first"), [("resnet18", 18, 2), ("resnet50", 50, 1)])
-def test_its_layers_are_counted_without_the_shortcuts_of_its_stages(
-    name: str, count: int, first: int
-) -> None:
-    """Bottlenecks have a shortcut in the first stage too, basic blocks do not."""
-    with torch.device("meta"):
-        layers = dict(parse("model", name).build(*IMAGENET).named_modules())
-    trained = [n for n, layer in layers.items() if isinstance(layer, nn.Conv2d | nn.Linear)]
-    shortcuts = [name for name in trained if "downsample" in name]
-    assert len(trained) - len(shortcuts) == count
-    assert shortcuts == [f"layer{stage}.0.downsample.0" for stage in range(first, 5)]
-
-
-@pytest.mark.parametrize("width", [64, 3])
-@pytest.mark.parametrize(("name", "widening"), [("resnet18", 1), ("resnet50", 4)])
-@pytest.mark.parametrize(("side", "sides"), [(32, [8, 4, 2, 1]), (45, [12, 6, 3, 2])])
-def test_stages_halve_the_image_and_double_the_width(
-    side: int, sides: list[int], name: str, widening: int, width: int
-) -> None:
-    with torch.device("meta"):
-        network = parse("model", f"{name}+width={width}").build((3, side, side), 10)
-        values, shapes = torch.rand(2, 3, side, side), {}
-        for layer_name, layer in network.named_children():
-            values = layer(values)
-            shapes[layer_name] = tuple(values.shape[1:])
-    found = [shapes[f"layer{stage}"] for stage in range(1, 5)]
-    assert found == [(widening * width * 2**n, s, s) for n, s in enumerate(sides)]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from torch import Generator, Tensor, nn
 
 from gleak.artifacts.encodings import Dense
 from gleak.core.errors import SpecError
-from gleak.defenses.base import DefenseSpec, Memory, encode
-from gleak.defenses.none import NoDefense
+from gleak.defenses.base import DefenseSpec, Memory, NoDefense, encode
 from gleak.testing import check_defense
 
 

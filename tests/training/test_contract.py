@@ -12,19 +12,24 @@ import torch
 from torch import nn
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.models import batching
-from gleak.models.broadcast import load_network
-from gleak.training import central_training
 from gleak.training.base import InitialisedSpec
+from gleak.training.base import test_accuracy as accuracy
 from gleak.training.train_model import train_model
 
 Stops = Callable[[Callable[[], bytes]], tuple[bytes, int]]
+
+
 NAMES = [name for name, cls in load("training").items() if issubclass(cls, InitialisedSpec)]
+
+
 DRAWN = [name for name in NAMES if name != "pretrained"]
+
+
 LITTLE = {"epochs": 2, "clients": 4, "rounds": 2, "local_steps": 2, "weights": "own.pth"}
+
 
 pytestmark = pytest.mark.usefixtures("saved")
 
@@ -107,7 +112,7 @@ def test_central_training_learns(images: Dataset) -> None:
     assert len(history.train_loss) == len(history.test_accuracy) == 30
     assert history.train_loss[-1] < history.train_loss[0] / 2
     assert history.test_accuracy[-1] > 0.8
-    assert history.test_accuracy[-1:] == central_training.test_accuracy(network, images)
+    assert history.test_accuracy[-1:] == accuracy(network, images)
 
 
 @pytest.mark.parametrize(
@@ -154,31 +159,10 @@ def test_accuracy_counts_right_answers_in_batches(
 
     monkeypatch.setattr(batching, "VALUES", 7 * 3 * 8 * 8)
     network = Answers()
-    assert central_training.test_accuracy(network, images) == [0.25]
+    assert accuracy(network, images) == [0.25]
     assert network.training
 
 
 def test_accuracy_is_left_out_without_test_samples(images: Dataset) -> None:
     empty = replace(images, test_inputs=images.test_inputs[:0], test_labels=np.zeros(0, int))
     assert trained("untrained", empty)[1].test_accuracy == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_stage_writes_equal_bytes_twice(name: str, images: Dataset, tmp_path: Path) -> None:
-    images.write(tmp_path / "dataset.h5")
-    written = []
-    for number in range(2):
-        output = tmp_path / str(number) / "model.h5"
-        train_model(
-            parse("model", "lenet+width=4"),
-            parse("training", short(name)),
-            tmp_path / "dataset.h5",
-            output,
-            seed=5,
-            device="cpu",
-        )
-        written.append(output.read_bytes())
-    assert written[0] == written[1]
-    model = Model.read(output)
-    assert model.spec == f"tiny/lenet+width=4/{short(name)}"
-    assert load_network(model, "model.h5")(torch.rand(2, 3, 8, 8)).shape == (2, 4)

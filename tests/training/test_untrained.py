@@ -13,13 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
-from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
+from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
 from gleak.runtime.hub_weights import checkpoint_path
-from gleak.training.central_training import test_accuracy as accuracy
+from gleak.training.base import test_accuracy as accuracy
 
 Save = Callable[..., Path]
+
+
 State = dict[str, Tensor]
+
+
 LAST = ("7.weight", "7.bias")
 
 
@@ -183,12 +187,6 @@ def test_the_digest_is_logged_and_compared_with_the_name(
     assert f"{path}: sha256 {digest}" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["..", "-x.pth", ".hidden"])
-def test_a_name_stays_in_its_folder(name: str) -> None:
-    with pytest.raises(SpecError, match="weights"):
-        parse("training", f"pretrained+weights={name}")
-
-
 @pytest.mark.parametrize(
     ("model", "weights", "fits"),
     [
@@ -209,8 +207,3 @@ def test_weights_of_another_network_are_refused_from_the_specs(
     network = weights.partition("-")[0]
     with pytest.raises(IncompatibleError, match=rf"of torchvision's {network}.*weights={model}"):
         training.check_model(parse("model", model))
-
-
-def test_a_published_file_is_named_by_its_network() -> None:
-    assert parse("training", "pretrained+weights=resnet50").file == "resnet50-0676ba61.pth"
-    assert parse("training", "pretrained").file == "vgg16-397923af.pth"

@@ -92,7 +92,7 @@ def test_it_runs_whole_and_an_edit_reruns_what_it_can_change(painting: Project) 
     assert Knowledge.read(folder / "knowledge.h5").dataset == "digits"
     for file, again in {
         "gleak/knowledge/train_knowledge.py": ["train_knowledge", "attack", "score"],
-        "gleak/knowledge/autoencoder_network.py": ["train_knowledge", "attack", "score"],
+        "gleak/knowledge/autoencoder.py": ["train_knowledge", "attack", "score"],
         "gleak/attacks/painting.py": ["attack", "score"],
         "gleak/attacks/dlg.py": [],
     }.items():

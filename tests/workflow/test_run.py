@@ -320,7 +320,7 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
         ("gleak/metrics/audits/single_weight_paths.py", {*AUDITS, *BROADCASTS}),
         ("gleak/crafting/fishing.py", {*FISHED, *BROADCASTS}),
         (
-            "gleak/training/federated_training.py",
+            "gleak/training/federated.py",
             {f"train_model {FL}", f"score_model {FL}", *MODELS},
         ),
         ("gleak/figures/kinds/plot_drawing.py", {"draw budget", "all"}),

@@ -22,10 +22,9 @@ from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.models.differentiation import differentiable_kernels
+from gleak.models.differentiation import differentiable_kernels, penalties, sample_losses
 from gleak.models.examination import check_searchable
 from gleak.models.parameters import double_copy, random_samples, trained_parameters
-from gleak.models.sample_losses import penalties, sample_losses
 from gleak.models.tracing import describe_layer, failing_layer, trace
 
 Method = Callable[[ClientTraining], Gradients]

@@ -25,7 +25,7 @@ from gleak.core.errors import IncompatibleError, nearest
 from gleak.core.lazy import torch
 from gleak.models.layer_search import first_dense_input, last_dense_input
 from gleak.models.parameters import dtype_of
-from gleak.models.variational import noise_sizes, with_noise_as_input
+from gleak.models.stochastic import noise_sizes, with_noise_as_input
 
 WORDS = {"first_dense": first_dense_input, "classifier": last_dense_input}
 """Layers that are named by their place, as by the field ``layer`` of `soteria`."""

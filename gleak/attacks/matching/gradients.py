@@ -16,7 +16,7 @@ from gleak.attacks.matching.parts import ClientModel
 from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
-from gleak.models.sample_losses import penalties, sample_losses
+from gleak.models.differentiation import penalties, sample_losses
 
 Parameters = dict[str, "torch.Tensor"]
 

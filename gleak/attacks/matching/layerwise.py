@@ -13,7 +13,7 @@ from typing_extensions import override
 from gleak.attacks.matching.gradients import ClientTraining, SamplewiseGradients
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece, Piece, derivatives
 from gleak.core.lazy import torch
-from gleak.models.sample_losses import penalties, sample_losses
+from gleak.models.differentiation import penalties, sample_losses
 
 OutputFunction = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""

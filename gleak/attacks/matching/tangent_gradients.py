@@ -27,8 +27,8 @@ from gleak.attacks.matching.gradients import ClientTraining, Parameters, Samplew
 from gleak.attacks.matching.layerwise import UnsplittableError, padded_rows
 from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
 from gleak.core.lazy import torch
+from gleak.models.differentiation import penalised_layers, sample_losses
 from gleak.models.parameters import independent_copy
-from gleak.models.sample_losses import penalised_layers, sample_losses
 
 GIVEN = 2
 """Number of values given to the steps: samples and soft labels."""

@@ -26,7 +26,7 @@ from gleak.studies.figure_spec import FigureData
 from gleak.studies.refusals import levels_of
 
 if TYPE_CHECKING:
-    from gleak.knowledge.tagger_network import TagClassifier
+    from gleak.knowledge.networks import TagClassifier
 
 SAME_SAMPLES = ("defense", "attack")
 """Levels that do not change the samples of a cell."""

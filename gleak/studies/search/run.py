@@ -18,7 +18,7 @@ from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import observe, reconstruct
 from gleak.core.errors import GleakError, StoppedError, needs_extra
 from gleak.core.spec import changed, field_text
-from gleak.knowledge.fingerprints import check_disjoint
+from gleak.knowledge.loading import check_disjoint
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.score_table import save_scores

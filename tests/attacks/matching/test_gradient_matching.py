@@ -23,7 +23,7 @@ from gleak.attacks.matching.priors import TotalVariation, total_variation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.layers import GaussianSample
-from gleak.models.variational import noise_sizes, sampling, with_noise_as_input
+from gleak.models.stochastic import noise_sizes, sampling, with_noise_as_input
 from gleak.testing.model_contract import truth_distance
 from tests.attacks.matching.slopes import assert_gradient_of_objective, assert_victims_are_kept
 

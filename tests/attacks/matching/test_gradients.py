@@ -21,7 +21,7 @@ from gleak.attacks.matching.gradients import (
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.registry import parse
 from gleak.models.batch_norm import run_by_clients
-from gleak.models.sample_losses import sample_losses
+from gleak.models.differentiation import sample_losses
 from tests.attacks.matching.slopes import choose_gradients
 
 SHAPE = (2, 7, 6)

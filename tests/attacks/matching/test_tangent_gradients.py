@@ -15,8 +15,8 @@ from gleak.attacks.matching.gradients import ClientTraining
 from gleak.attacks.matching.layerwise import UnsplittableError
 from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.core.registry import parse
-from gleak.models.resnet_layers import Residual
-from gleak.models.sample_losses import sample_losses
+from gleak.models.differentiation import sample_losses
+from gleak.models.layers import Residual
 
 CLASSES = 3
 SHAPE = (2, 8, 8)

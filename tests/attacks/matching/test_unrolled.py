@@ -18,7 +18,7 @@ from gleak.attacks.matching.pieces import FormedPiece, Piece
 from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, Unrolled
 from gleak.attacks.observation import Observation
 from gleak.clients.fedavg import FedAvg
-from gleak.models.sample_losses import sample_losses
+from gleak.models.differentiation import sample_losses
 from tests.attacks.matching.slopes import choose_gradients
 
 Make = Callable[..., Any]

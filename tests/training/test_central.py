@@ -7,7 +7,7 @@ from torch.nn import functional
 from gleak.artifacts.dataset import Dataset
 from gleak.models.layers import Penalised
 from gleak.runtime.checkpointing import Journal
-from gleak.training.central_training import run_epochs
+from gleak.training.central import Central
 
 
 class Costly(Penalised):
@@ -29,6 +29,6 @@ def test_penalties_of_layers_are_minimised_with_the_cross_entropy(images: Datase
     with torch.no_grad():
         logits = network(inputs)
     expected = functional.cross_entropy(logits, labels) + logits.square().mean()
-    part = Journal().part()
-    history = run_epochs(network, images, 1, 0.1, len(labels), 0, part)
+    spec = Central(epochs=1, lr=0.1, batch_size=len(labels))
+    history = spec.fit(network, images, 0, Journal().part())
     torch.testing.assert_close(torch.tensor(history.train_loss[0]), expected)

@@ -2,11 +2,32 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
-from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.models.layers import Normalisation, normalisation_layers
+from gleak.models.base import Convolution, normalisation_layers
+from gleak.models.layers import Normalisation
+
+
+@given(
+    kernel=st.sampled_from([1, 3, 5, 7]),
+    stride=st.integers(1, 3),
+    padded=st.booleans(),
+    spare=st.tuples(st.integers(0, 8), st.integers(0, 8)),
+)
+def test_a_described_convolution_is_the_built_one(
+    kernel: int, stride: int, padded: bool, spare: tuple[int, int]
+) -> None:
+    """Images are at least one pixel, or the kernel, large."""
+    described = Convolution(2, 3, kernel, stride, padded)
+    built = described.layer()
+    least = 1 if padded else kernel
+    sides = tuple(least + more for more in spare)
+    assert built.weight.numel() == described.weights
+    assert built(torch.zeros(1, 2, *sides)).shape == (1, 3, *described.sides(sides))
+
 
 NAMES = ["lenet", "mlp", "fc2"]
 SHAPE = (1, 8, 8)
@@ -42,12 +63,6 @@ def test_the_attackers_network_drops_nothing(name: str) -> None:
     assert not torch.equal(dropping.train()(inputs), plain(inputs))
 
 
-@pytest.mark.parametrize("share", ["1", "-0.1"])
-def test_some_values_are_kept(share: str) -> None:
-    with pytest.raises(SpecError, match="dropout"):
-        parse("model", f"mlp+dropout={share}")
-
-
 def test_each_channel_is_shifted_and_scaled() -> None:
     values = torch.rand(4, 2, 3, 5, generator=torch.Generator().manual_seed(0))
     found = Normalisation([0.5, 0.25], [2.0, 0.1])(values)
@@ -60,7 +75,3 @@ def test_it_has_no_state_and_nothing_to_train() -> None:
     assert not layer.state_dict()
     assert not list(layer.parameters())
     assert layer.to(torch.float64).mean.dtype == torch.float64
-
-
-def test_without_a_name_there_is_no_layer() -> None:
-    assert normalisation_layers("none") == []

@@ -13,7 +13,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.private import Private
 from gleak.core.errors import IncompatibleError
-from gleak.knowledge.fingerprints import check_disjoint, fingerprints
+from gleak.knowledge.loading import check_disjoint, fingerprints
 
 PIXELS = npst.arrays(np.uint8, (4, 1, 2, 2), elements=st.integers(0, 2))
 

@@ -1,13 +1,17 @@
+"""Images as arrays, and splits of samples."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from gleak.core.errors import DataError
-from gleak.data.image_arrays import quantize, read_pixels, to_pixels
+from gleak.data.base import first_per_class, quantize, read_pixels, stratified, to_pixels
 
 
 def test_the_centre_is_cut_out_along_the_longer_side() -> None:
@@ -51,3 +55,26 @@ def test_broken_files_are_named(tmp_path: Path, content: bytes | str) -> None:
     path.write_bytes(path.read_bytes()[:500] if isinstance(content, str) else content)
     with pytest.raises(DataError, match=r"broken\.png: cannot be read as an image"):
         read_pixels(path, (3, 8, 8))
+
+
+LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=40).map(np.array)
+
+
+@given(labels=LABELS, limit=st.integers(1, 6))
+def test_the_first_of_each_class_are_kept_in_order(labels: np.ndarray, limit: int) -> None:
+    kept, seen = [], dict.fromkeys(range(5), 0)
+    for index, label in enumerate(labels):
+        if seen[label] < limit:
+            kept.append(index)
+        seen[label] += 1
+    assert list(first_per_class(labels, limit)) == kept
+
+
+@given(per_class=st.integers(1, 10), classes=st.integers(2, 5))
+def test_a_stratified_split_keeps_a_quarter_of_each_class(per_class: int, classes: int) -> None:
+    labels = np.tile(np.arange(classes), 4 * per_class)
+    inputs = np.arange(len(labels))
+    train, test = stratified(inputs, labels)
+    assert sorted([*train[0], *test[0]]) == list(inputs)
+    assert np.array_equal(labels[test[0]], test[1])
+    assert list(np.bincount(test[1])) == [per_class] * classes

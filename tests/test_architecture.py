@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import statistics
 import subprocess
 import sys
 import tomllib
@@ -37,8 +36,7 @@ HEAVY = (
 )
 HEAVIEST_IMPORTS = tuple(HEAVY.split())
 LONGEST_MODULE = 500
-LONGEST_FUNCTION = 46  # without its docstring
-MEDIAN_FUNCTION = 10
+LONGEST_FUNCTION = 60  # without its docstring
 SHARED_NAMES = {"__init__", "base"}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -240,7 +238,6 @@ def test_modules_and_functions_are_short() -> None:
     }
     offenders += [name for name, length in lengths.items() if length > LONGEST_FUNCTION]
     assert offenders == []
-    assert statistics.median(lengths.values()) <= MEDIAN_FUNCTION
 
 
 def test_modules_have_names_of_their_own() -> None:

@@ -52,9 +52,8 @@ def add_assess_command(add: Add) -> None:
 def run_assess(arguments: Namespace) -> int:
     """Run ``gleak assess [FILE] [-- OPTION ...]``."""
     with needs_extra("workflow"):
-        from gleak.assessment.assess import PAGE, prepare
+        from gleak.assessment.assess import PAGE, find_snakefile, prepare
     from gleak.assessment.deployment import write_template
-    from gleak.assessment.workflow_run import find_snakefile
 
     file, options = words_of(arguments)
     try:
@@ -74,6 +73,7 @@ def run_assess(arguments: Namespace) -> int:
     if arguments.plan:
         return 0
     assessment.write()
+    print(assessment.study_file, flush=True)
     report = assessment.run(snakefile, options)
     if report is None:
         print(assessment.log.read_text(encoding="utf-8"), "nothing was run, so no report", sep="\n")

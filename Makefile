@@ -69,7 +69,7 @@ test-slurm: $(READY)
 
 test-flower: BIN := $(FLOWER)/bin
 test-flower: $(FLOWER)/.ready
-	$(PYTEST) --dist worksteal tests/captures/test_flower*.py tests/captures/test_nvflare*.py tests/workflow/test_flower_guide.py $(ARGS)
+	$(PYTEST) --dist worksteal tests/captures/frameworks tests/workflow/test_flower_guide.py $(ARGS)
 
 test-nightly: docs-check test-all test-slurm report
 	$(BIN)/gleak rehearse --scale paper

@@ -35,7 +35,7 @@ from flwr.app import (
 )
 from flwr.app.metadata import Metadata
 
-from gleak.captures.flower_mods import Budgeted, Deferred, GaugingMod
+from gleak.captures.frameworks.flower_mods import Budgeted, Deferred, GaugingMod
 
 SHAPE, CLASSES, BATCH, STEPS, LR = (3, 32, 32), 10, 32, 50, 1e-3
 LARGEST = 255

@@ -53,6 +53,7 @@ def checked(make):
 
 
 SETTINGS = checked(lambda: Settings.read(config))
+config.update(SETTINGS.model_dump(mode="json"))  # scripts read defaults, too
 checked(lambda: use_plugins(SETTINGS.plugins))
 if workflow.is_main_process:
     checked(SETTINGS.check_results)

@@ -30,7 +30,7 @@ from gleak.runtime import hub_weights
 from gleak.runtime.perceptual import BACKBONES
 from gleak.runtime.torchvision_ops import ensure_operators
 from gleak.testing import tiny_cells
-from gleak.testing.interruption import run_interrupted
+from gleak.testing.attack_contract import run_interrupted
 from gleak.testing.tiny_cells import TinyCells, tiny_images, tiny_rows
 
 pytest_plugins = ["tests.score_tables"]

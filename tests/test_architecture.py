@@ -28,7 +28,7 @@ LAYERS = (
     ("studies",),
     ("rehearsal", "captures", "figures", "api", "testing"),
     ("assessment",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 """From the lowest to the highest, and in a layer from the left to the right."""
 HEAVY = (
@@ -136,8 +136,8 @@ def test_only_the_workflow_imports_snakemake() -> None:
 
 def test_only_their_own_modules_import_flower_and_flare_which_are_extras() -> None:
     names = ("flower", "flower_classic", "flower_mods")
-    assert modules_that_import("flwr") == {f"gleak/captures/{name}.py" for name in names}
-    assert modules_that_import("nvflare") == {"gleak/captures/nvflare.py"}
+    assert modules_that_import("flwr") == {f"gleak/captures/frameworks/{name}.py" for name in names}
+    assert modules_that_import("nvflare") == {"gleak/captures/frameworks/nvflare.py"}
 
 
 UNLOCKED_EXTRAS = {"flower", "nvflare", "docs"}

@@ -11,7 +11,7 @@ import pytest
 
 from gleak.assessment.charts import Charts
 from gleak.assessment.findings import Report
-from gleak.assessment.report_page import Record, Shown, page_of
+from gleak.assessment.report_page import ShownImage, ShownRecord, page_of
 from gleak.figures.judge import COLUMNS
 from gleak.figures.verdict_page import write_page
 from gleak.studies.study import load_study
@@ -35,8 +35,8 @@ def assessment() -> str:
     content = with_names(report().model_dump(mode="json"))
     return page_of(
         Report.model_validate(content),
-        [Shown(ALL, DOT, DOT)],
-        [Record(ALL, [(ALL, ALL, ALL, ALL)], 2)],
+        [ShownImage(ALL, DOT, DOT)],
+        [ShownRecord(ALL, [(ALL, ALL, ALL, ALL)], 2)],
         {ALL: {ALL: Charts(DOT, DOT)}},
     )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
+
+from gleak.testing.network_forms import WithoutGraph
 
 SHAPE = (3, 8, 8)
 CLASSES = 4
@@ -373,20 +374,6 @@ class Autoencoding(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         code = self.first(inputs.flatten(1)).relu()
         return self.head(code @ self.first.weight)
-
-
-class WithoutGraph(nn.Module):
-    """Features that are computed without a graph, with parameters that are trained or frozen."""
-
-    def __init__(self, body: nn.Module, features: int, mode: Callable[[], Any]) -> None:
-        super().__init__()
-        self.body, self.head = body, nn.Linear(features, CLASSES)
-        self.mode = mode
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        with self.mode():
-            features = self.body(inputs)
-        return self.head(features.flatten(1))
 
 
 class ClassToken(nn.Module):

@@ -39,7 +39,7 @@ from gleak.attacks.matching.label_inference import inferred_labels
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.attacks.spear import Spear
-from gleak.captures.observers import ALARMS, EXPLAINED, LABELS, RECOVERED
+from gleak.captures.frameworks.observers import ALARMS, EXPLAINED, LABELS, RECOVERED
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.local_training.base import Loss

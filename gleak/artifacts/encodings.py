@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Self
 
-import h5py
 import numpy as np
 from typing_extensions import override
 
@@ -17,6 +16,7 @@ from gleak.artifacts.reading import load_array, member
 from gleak.artifacts.schema import ArraySchema, check
 from gleak.artifacts.store import create_group, store_array
 from gleak.core.errors import ArtifactError, DamagedError
+from gleak.core.lazy import h5py
 
 
 class Encoding(ABC):

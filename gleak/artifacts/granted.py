@@ -6,12 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import h5py
 import numpy as np
 
 from gleak.artifacts.integrity import attribute_of
 from gleak.artifacts.schema import array, attribute
 from gleak.artifacts.store import Artifact
+from gleak.core.lazy import h5py
 
 GRANTS = (
     "labels",

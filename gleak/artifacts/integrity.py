@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
-import h5py
 import numpy as np
-from h5py import h5a, h5s
 
 from gleak.core.errors import DamagedError
+from gleak.core.lazy import h5py
 
 ATTRIBUTE = "digest"
 DIGEST = ATTRIBUTE.encode()
@@ -93,12 +92,12 @@ def attribute_of(item: h5py.HLObject, name: str) -> Any:
         DamagedError: an attribute of another type or shape, which no artifact has; it is not read.
     """
     key = name.encode()
-    return _read(item, h5a.open(item.id, key)) if h5a.exists(item.id, key) else None
+    return _read(item, h5py.h5a.open(item.id, key)) if h5py.h5a.exists(item.id, key) else None
 
 
-def _read(item: h5py.HLObject, attribute: h5a.AttrID) -> Any:
+def _read(item: h5py.HLObject, attribute: h5py.h5a.AttrID) -> Any:
     """Read a scalar attribute by h5py's low-level interface, since files have many of them."""
-    scalar = attribute.get_space().get_simple_extent_type() == h5s.SCALAR
+    scalar = attribute.get_space().get_simple_extent_type() == h5py.h5s.SCALAR
     if not scalar or attribute.dtype.kind not in "fiubS":
         name = attribute.name.decode(errors="replace")
         raise DamagedError(
@@ -125,8 +124,8 @@ def _check(item: h5py.HLObject, body: bytes) -> None:
 
 
 def _digest(item: h5py.HLObject, body: bytes) -> str:
-    count = h5a.get_num_attrs(item.id)
-    opened = (h5a.open(item.id, index=index) for index in range(count))
+    count = h5py.h5a.get_num_attrs(item.id)
+    opened = (h5py.h5a.open(item.id, index=index) for index in range(count))
     attributes = {each.name.decode(): _read(item, each) for each in opened if each.name != DIGEST}
     return _hash(json.dumps(attributes, sort_keys=True).encode(), body).hex()
 

@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from gleak.artifacts.integrity import attribute_of, check_dataset, check_group, digest_of, is_text
 from gleak.core.errors import ArtifactError, DamagedError, RefusedError, nearest
+from gleak.core.lazy import h5py
 
 REFUSED = "gleak/refused"
 """Format of the file that replaces a refused artifact; see `gleak.artifacts.refused`."""
@@ -25,7 +25,7 @@ MOST_COMPRESSED = 1100
 """Maximum compression ratio; that of deflate is 1032."""
 SMALL_BYTES = 4096
 """Arrays up to this size are stored uncompressed."""
-FILTERS = (h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32)
+FILTERS = ("FILTER_DEFLATE", "FILTER_SHUFFLE", "FILTER_FLETCHER32")
 DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, OverflowError, UnicodeError)
 """Errors that h5py raises on damaged files."""
 
@@ -177,7 +177,7 @@ def check_storage(dataset: h5py.Dataset) -> None:
         fault = "stores its values in other files"
     elif dataset.dtype.kind not in "fiubS":
         fault = "contains neither numbers nor strings of fixed length"
-    elif not set(packed) <= set(FILTERS):
+    elif not set(packed) <= {getattr(h5py.h5z, name) for name in FILTERS}:
         fault = "uses an unsupported compression"
     elif dataset.nbytes > MOST_COMPRESSED * stored:
         fault = f"claims {dataset.nbytes / 1e9:.3g} GB but stores {stored} bytes"

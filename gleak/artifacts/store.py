@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import h5py
 import numpy as np
 
 from gleak.artifacts.atomic import atomic
@@ -36,6 +35,7 @@ from gleak.artifacts.schema import (
     check,
     dims_of,
 )
+from gleak.core.lazy import h5py
 
 CHUNK_BYTES = 2**20  # HDF5 caches this much of a dataset; larger chunks are unpacked repeatedly
 

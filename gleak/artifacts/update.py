@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import h5py
 import numpy as np
 
 from gleak.artifacts.encodings import (
@@ -19,6 +18,7 @@ from gleak.artifacts.reading import chosen_keys, member
 from gleak.artifacts.schema import arrays, attribute
 from gleak.artifacts.store import Artifact, create_group
 from gleak.core.errors import ArtifactError
+from gleak.core.lazy import h5py
 
 
 @dataclass(frozen=True, kw_only=True)

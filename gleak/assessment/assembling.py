@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gleak.assessment.attack_choice import Choice
-from gleak.assessment.deployment import Deployment
+from gleak.assessment.attack_choice import AttackChoice, main_attacks
 from gleak.assessment.exposure import CONTROLS, exposures, mean_in
 from gleak.assessment.findings import (
     MEANINGS,
@@ -34,13 +33,11 @@ from gleak.assessment.generated_study import (
     DEPLOYED,
     VARIED,
     Effort,
-    main_at,
+    defenses_of,
     trainings_of,
 )
 from gleak.assessment.measured import Measured
-from gleak.assessment.resolved import Resolved, Threshold
-from gleak.assessment.threat_model import describe_threat, list_untried
-from gleak.assessment.varying import Axis, Value
+from gleak.assessment.resolved import Resolved, Threshold, Varying, with_victims
 from gleak.core.spec import Spec
 from gleak.figures.statistics import select
 from gleak.metrics.audits.alarms import audits
@@ -60,10 +57,22 @@ HONEST = "honest"
 ROUND = re.compile(r"(?P<training>.+)-(?P<number>\d+)")
 """Names that ``gleak import --rounds`` gives to the captures of a training."""
 ORDER: tuple[Verdict, ...] = ("not measured", "not found", "partly exposed", "exposed")
+KINDS = {
+    "honest_but_curious": "the server; it follows the protocol and reads what it receives",
+    "crafting_server": "the server; it follows the protocol, but may change the parameters that it "
+    "sends to all clients alike",
+}
+ALWAYS = (
+    "Clients that collude with the server, and servers that choose which clients take part.",
+    "Updates of several rounds of one client together.",
+    "Parameters that differ between the clients of one round.",
+    "Attacks that nobody has published, and published ones that gleak does not have.",
+    "Membership inference and other questions that need no reconstruction.",
+)
 
 
 def assemble(
-    name: str, resolved: Resolved, choice: Choice, effort: Effort, measured: Measured
+    name: str, resolved: Resolved, choice: AttackChoice, effort: Effort, measured: Measured
 ) -> Report:
     """Return the report.
 
@@ -79,36 +88,54 @@ def assemble(
     cells = resolved.captured if resolved.scored else ()
     rounds = captured_rounds(cells, measured.scores(CAPTURED), resolved.thresholds)
     crafted = exposures(measured.scores(CRAFTED), resolved.thresholds, {})
-    verdict = worst_of([*own, *captured, *crafted])
+    verdicts = [exposure.verdict for exposure in (*own, *captured, *crafted)]
+    verdict: Verdict = max(verdicts, key=ORDER.index, default="not measured")
+    facts = measured.conditions
+    conditions = {
+        "size": str(effort),
+        "thresholds": ", ".join(map(str, resolved.thresholds)),
+        "seed": str(resolved.settings.seed),
+    }
+    run = {
+        "versions": ", ".join(facts.versions),
+        "commit of gleak": ", ".join(str(commit) for commit in facts.commits),
+        "devices": ", ".join(facts.devices),
+        "computed": f"{facts.begun} to {facts.ended}",
+        "CPU time of attacks and audits": f"{measured.cpu_seconds:.3g} s",
+    }
     return Report(
         name=name,
-        deployment=_written(resolved.deployment),
+        deployment=resolved.deployment.model_dump(mode="json"),
         verdict=verdict,
         meaning=MEANINGS[verdict],
         terms=[
             *(_metric_term(threshold, measured) for threshold in resolved.thresholds),
-            *(_term(each.attack) for each in choice.chosen),
+            *(_term(chosen.attack) for chosen in choice.chosen),
         ],
         exposures=own,
         captured=captured,
         captured_rounds=list(rounds),
         unchecked=[_unchecked(cell, measured) for cell in measured.unscored],
         crafted=crafted,
-        variations=[_variation(axis, resolved, effort, measured) for axis in resolved.axes],
+        variations=[_variation(field, resolved, effort, measured) for field in resolved.varied],
         defenses=list(_defenses(resolved, measured)),
         labels=list(named_labels(measured)),
         audits=list(_audits(measured)),
-        refused=[each for grid in measured.study.grids for each in measured.refused(grid)],
+        refused=[cell for grid in measured.study.grids for cell in measured.refused(grid)],
         attacks=[
-            AttackRun(attack=str(each.attack), crafting=each.crafting, reason=each.reason)
-            for each in choice.chosen
+            AttackRun(attack=str(chosen.attack), crafting=chosen.crafting, reason=chosen.reason)
+            for chosen in choice.chosen
         ],
-        left_out=[NotRun(attack=each.name, reason=each.reason) for each in choice.left_out],
-        threat_model=describe_threat(resolved, effort),
-        not_tried=list_untried(resolved, choice, effort),
-        conditions=_conditions(resolved, effort),
-        run=_run(measured),
+        left_out=[NotRun(attack=name, reason=why) for name, why in choice.left_out.items()],
+        threat_model=threat_model(resolved, effort),
+        not_tried=[*_untried(resolved, choice, effort), *ALWAYS],
+        conditions=_facts(conditions),
+        run=_facts(run),
     )
+
+
+def _facts(texts: Mapping[str, str]) -> list[Fact]:
+    return [Fact(name=name, text=text) for name, text in texts.items()]
 
 
 def _term(spec: Spec) -> Fact:
@@ -126,22 +153,6 @@ def _metric_term(threshold: Threshold, measured: Measured) -> Fact:
     return Fact(name=term.name, text=f"{term.text} The {direction}, the closer{known}.")
 
 
-def _written(deployment: Deployment) -> dict[str, Any]:
-    content: dict[str, Any] = deployment.model_dump(mode="json")
-    return content
-
-
-def worst_of(found: list[Exposure]) -> Verdict:
-    """Return the worst verdict; an attack that finds something outweighs those that do not."""
-    return max((each.verdict for each in found), key=ORDER.index, default="not measured")
-
-
-def worst_cell(measured: Measured, grid: str, found: list[Exposure]) -> Cell | None:
-    """Return the cell of the strongest attack of a grid; None if nothing was measured."""
-    cells = measured.cells(grid) if found else []
-    return next((cell for cell in cells if str(cell) == found[0].cell), None)
-
-
 def _unchecked(cell: Cell, measured: Measured) -> Unchecked:
     """Return by how many clients an attack met its own criterion."""
     converged = measured.reconstruction(cell).converged
@@ -153,36 +164,31 @@ def _unchecked(cell: Cell, measured: Measured) -> Unchecked:
     )
 
 
-def _variation(axis: Axis, resolved: Resolved, effort: Effort, measured: Measured) -> Variation:
+def _variation(
+    varying: Varying, resolved: Resolved, effort: Effort, measured: Measured
+) -> Variation:
     """Return the leakage along what varies."""
-    points = [_varied(axis, value, resolved, effort, measured) for value in axis.values]
-    return Variation(field=axis.field, points=points)
+    grid, points = f"{VARIED}{varying.field}", []
+    for spec in varying.specs:
+        levels = {varying.level: str(with_victims(spec, effort.victims))}
+        _, misfit = main_attacks(resolved.at(varying.level, spec), effort.iterations)
+        refused = [cell.reason for cell in measured.refused(grid, levels)]
+        point = Varied(
+            value=varying.text(spec),
+            number=varying.number(spec),
+            deployed=spec == varying.deployed,
+            exposures=strongest(exposures(measured.scores(grid), resolved.thresholds, levels)),
+            reasons=[misfit] if misfit else refused,
+        )
+        points.append(point)
+    return Variation(field=varying.field, points=points)
 
 
-def _varied(
-    axis: Axis, value: Value, resolved: Resolved, effort: Effort, measured: Measured
-) -> Varied:
-    """Return the leakage at one value of what varies."""
-    grid, levels = f"{VARIED}{axis.field}", {axis.level: str(value.sized(effort.victims))}
-    misfit = main_at(axis, value, resolved, effort).misfit
-    return Varied(
-        value=value.text,
-        number=value.number,
-        deployed=value == axis.deployed,
-        exposures=strongest(exposures(measured.scores(grid), resolved.thresholds, levels)),
-        reasons=[misfit] if misfit else [each.reason for each in measured.refused(grid, levels)],
-    )
-
-
-def strongest(found: Iterable[Exposure]) -> list[Exposure]:
-    """Return the exposure by the strongest attack in each metric.
-
-    Args:
-        found: the worst first.
-    """
+def strongest(ranked: Iterable[Exposure]) -> list[Exposure]:
+    """Return the exposure by the strongest attack in each metric, of exposures the worst first."""
     first: dict[str, Exposure] = {}
-    for each in found:
-        first.setdefault(each.metric, each)
+    for exposure in ranked:
+        first.setdefault(exposure.metric, exposure)
     return list(first.values())
 
 
@@ -196,7 +202,13 @@ def captured_rounds(
         scores: table of the attacks on them.
         thresholds: of the deployment.
     """
-    for training, rounds in rounds_of(captured).items():
+    trainings: dict[str, dict[int, Cell]] = {}
+    for cell in captured:
+        if name := ROUND.fullmatch(cell.client.capture):
+            trainings.setdefault(name["training"], {})[int(name["number"])] = cell
+    for training, rounds in trainings.items():
+        if len(rounds) < 2:
+            continue
         points = [
             Varied(
                 value=str(number),
@@ -210,47 +222,29 @@ def captured_rounds(
         yield Variation(field=f"round of {training}", points=points)
 
 
-def rounds_of(captured: Iterable[Cell]) -> dict[str, dict[int, Cell]]:
-    """Return the captures of each training of several rounds, by their numbers."""
-    found: dict[str, dict[int, Cell]] = {}
-    for cell in captured:
-        if name := ROUND.fullmatch(cell.client.capture):
-            found.setdefault(name["training"], {})[int(name["number"])] = cell
-    return {training: rounds for training, rounds in found.items() if len(rounds) > 1}
-
-
 def _defenses(resolved: Resolved, measured: Measured) -> Iterator[DefenseCost]:
     """Yield the leakage under each defence, with its costs."""
-    scores, accuracies = measured.scores(DEFENSES), _accuracies(resolved, measured)
+    scores, trained = measured.scores(DEFENSES), measured.scores(ACCURACY)
+    trained = trained[(trained["metric"] == TEST_ACCURACY) & trained["value"].notna()]
+    accuracies = dict(zip(trained["training"], map(float, trained["value"]), strict=True))
+    trainings = trainings_of(resolved)
     for cell in measured.cells(DEFENSES):
-        defended = {"defense": str(cell.defense)}
+        defense = str(cell.defense)
+        attacked = {"defense": defense, "attack": str(cell.attack)}
+        rows, guarantees = select(scores, attacked), {}
+        for name in GUARANTEES:
+            values = rows[rows["metric"] == name]["value"].dropna()
+            if len(values):
+                guarantees[name] = float(values.mean())
         yield DefenseCost(
-            defense=str(cell.defense),
+            defense=defense,
             deployed=cell.defense == resolved.specs["defense"],
-            exposures=exposures(scores, resolved.thresholds, defended),
+            exposures=exposures(scores, resolved.thresholds, {"defense": defense}),
             kilobytes=measured.kilobytes(cell),
-            perturbation=mean_in(scores, PERTURBATION, {**defended, "attack": str(cell.attack)}),
-            accuracy=accuracies.get(str(cell.defense)),
-            guarantees=dict(_guarantees(scores, {**defended, "attack": str(cell.attack)})),
+            perturbation=mean_in(scores, PERTURBATION, attacked),
+            accuracy=accuracies.get(trainings.get(defense, "")),
+            guarantees=guarantees,
         )
-
-
-def _accuracies(resolved: Resolved, measured: Measured) -> dict[str, float]:
-    """Return the test accuracy of a model trained under each defence, if any were trained."""
-    scores = measured.scores(ACCURACY)
-    rows = scores[(scores["metric"] == TEST_ACCURACY) & scores["value"].notna()]
-    values = dict(zip(rows["training"], rows["value"], strict=True))
-    trained = trainings_of(resolved)
-    return {text: float(values[spec]) for text, spec in trained.items() if spec in values}
-
-
-def _guarantees(scores: Any, levels: dict[str, str]) -> Iterator[tuple[str, float]]:
-    """Yield the mean of each metric of a guarantee that was measured."""
-    rows = select(scores, levels)
-    for name in GUARANTEES:
-        values = rows[rows["metric"] == name]["value"].dropna()
-        if len(values):
-            yield name, float(values.mean())
 
 
 def named_labels(measured: Measured) -> Iterator[Labels]:
@@ -279,30 +273,54 @@ def _audits(measured: Measured) -> Iterator[Audit]:
         )
 
 
-def _conditions(resolved: Resolved, effort: Effort) -> list[Fact]:
-    """Return what has to be known to repeat the assessment."""
-    return _facts(
-        {
-            "size": str(effort),
-            "thresholds": ", ".join(map(str, resolved.thresholds)),
-            "seed": str(resolved.settings.seed),
-        }
-    )
+def threat_model(resolved: Resolved, effort: Effort) -> list[Fact]:
+    """Return who the attacker is, what it knows, and whose samples are at stake."""
+    attacker, specs = resolved.deployment.attacker, resolved.specs
+    texts = {
+        "attacker": KINDS[attacker.kind],
+        "observes": "each client's update of one round, after the client's defence",
+        "knows": "the network, the parameters that it broadcast, batch size, local steps, learning "
+        "rate, loss and the defence, without its random numbers",
+        "knows besides": ", ".join(attacker.grants) or "nothing",
+        "does not know": "samples, labels, the order of samples, the client's random numbers",
+        "network": str(specs["model"]),
+        "samples": str(specs["dataset"]),
+        "broadcast parameters": str(specs["training"]),
+        "client": str(with_victims(specs["client"], effort.victims)),
+        "defence": str(specs["defense"]),
+    }
+    for text, defense in defenses_of(resolved).items():
+        if (count := defense.clients_per_update) > 1:
+            group = f"{count} clients, who divide the samples of one batch among them"
+            texts[f"client under {text}"] = group
+    return _facts(texts)
 
 
-def _run(measured: Measured) -> list[Fact]:
-    """Return what differs between runs."""
-    facts = measured.conditions
-    return _facts(
-        {
-            "versions": ", ".join(facts.versions),
-            "commit of gleak": ", ".join(str(commit) for commit in facts.commits),
-            "devices": ", ".join(facts.devices),
-            "computed": f"{facts.begun} to {facts.ended}",
-            "CPU time of attacks and audits": f"{measured.cpu_seconds:.3g} s",
-        }
-    )
-
-
-def _facts(texts: Mapping[str, str]) -> list[Fact]:
-    return [Fact(name=name, text=text) for name, text in texts.items()]
+def _untried(resolved: Resolved, choice: AttackChoice, effort: Effort) -> Iterator[str]:
+    """Yield what this assessment, unlike others, says nothing about."""
+    deployment = resolved.deployment
+    if deployment.attacker.kind == "honest_but_curious":
+        yield "A server that crafts the parameters that it broadcasts (attacker: crafting_server)."
+    if not deployment.vary:
+        yield (
+            "Other batch sizes, local steps, networks and rounds of training than those of the "
+            "deployment (key vary)."
+        )
+    if not deployment.defenses:
+        yield "Other defences than that of the deployment (key defenses)."
+    if any("public data" in reason for reason in choice.left_out.values()):
+        yield "Attackers who train networks on public data."
+    if resolved.captured and not resolved.scored:
+        yield (
+            "The captured updates: they were imported without their true samples, so nothing that "
+            "an attack finds can be checked. Clients were simulated on the captured parameters "
+            "instead; gleak import --truth adds the samples."
+        )
+    if not resolved.captured:
+        yield "Updates of real clients: those assessed are simulated (gleak import, key captures)."
+    if deployment.defenses and not effort.trained:
+        yield (
+            "The accuracy that each defence costs: it is measured if the deployment says how its "
+            "clients train (training: federated+rounds=..., see gleak describe federated) and the "
+            "budget allows."
+        )

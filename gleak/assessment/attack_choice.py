@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from gleak.assessment.resolved import Resolved
-from gleak.assessment.written_specs import at_key
-from gleak.attacks.agic import AGIC
+from gleak.assessment.resolved import Resolved, at_key
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.best import Best
-from gleak.attacks.cpa_edges import CPAEdges
-from gleak.attacks.cpa_noisy import CPANoisy
-from gleak.attacks.dlg import CPL
-from gleak.attacks.first_layer import Aono
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
-from gleak.attacks.matrix_completion import MatrixCompletion
-from gleak.attacks.rog import ROG
-from gleak.attacks.spear import Spear
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import load, parse
 from gleak.studies.axis_labels import BLIND
 from gleak.studies.own_models import check_own_model
 
-PARTS = tuple(
-    attack.name
-    for attack in (
-        *(AGIC, Aono, CPAEdges, CPANoisy, CPL, GradInversion, InvertGrad),
-        *(MatrixCompletion, ROG, Spear),
-    )
-)
-"""Attacks among which `gleak.attacks.best.Best` chooses."""
 GUESSES = {
     BLIND: "a control: a guess without the update, with which every attack is compared",
     "random_noise": "a guess without the update; the control blind is a better one",
@@ -45,12 +26,7 @@ WHY_PART = "best does not fit the network, but this part of it does"
 
 @dataclass(frozen=True)
 class Chosen:
-    """An attack to run.
-
-    Args:
-        attack: its spec.
-        reason: why it is run.
-    """
+    """An attack to run, with the reason."""
 
     attack: AttackSpec
     reason: str
@@ -62,57 +38,29 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """An attack that is not run, with the reason."""
+class AttackChoice:
+    """All registered attacks: those that are run, and the names of those that are not.
 
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Choice:
-    """All registered attacks: those that are run, and those that are not."""
+    Args:
+        chosen: the attacks to run.
+        left_out: name of an attack that is not run -> reason.
+    """
 
     chosen: tuple[Chosen, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: dict[str, str]
 
     @property
     def honest(self) -> list[Chosen]:
         """Attacks on the parameters of the training."""
-        return [each for each in self.chosen if each.crafting == "honest"]
+        return [chosen for chosen in self.chosen if chosen.crafting == "honest"]
 
     @property
     def crafted(self) -> list[Chosen]:
         """Attacks on parameters that the server crafts for them."""
-        return [each for each in self.chosen if each.crafting != "honest"]
+        return [chosen for chosen in self.chosen if chosen.crafting != "honest"]
 
 
-@dataclass(frozen=True)
-class Main:
-    """The attack by which deployments are compared: `best`, or those of its parts that fit.
-
-    Args:
-        best: with its budget.
-        misfit: why `best` does not fit the deployment; None: it does.
-        parts: its parts that fit; none if `best` does.
-    """
-
-    best: Best
-    misfit: str | None = None
-    parts: tuple[AttackSpec, ...] = ()
-
-    @property
-    def attacks(self) -> tuple[AttackSpec, ...]:
-        """The attacks that fit; none of them may."""
-        return (self.best,) if self.misfit is None else self.parts
-
-    @property
-    def asked(self) -> tuple[AttackSpec, ...]:
-        """The attacks of a grid: those that fit, or `best`, whose refusal says why none does."""
-        return self.attacks or (self.best,)
-
-
-def choose(resolved: Resolved, iterations: int) -> Choice:
+def choose_attacks(resolved: Resolved, iterations: int) -> AttackChoice:
     """Decide on every registered attack.
 
     Args:
@@ -123,38 +71,76 @@ def choose(resolved: Resolved, iterations: int) -> Choice:
         SpecError: an attack that the deployment names is unknown or cannot be run, or none can; or
             a grant that the clients cannot have.
     """
-    main = _main(resolved, iterations)
-    named = [_named(text, resolved) for text in resolved.deployment.attacks]
-    granted = [*_with_labels(resolved, iterations), *_with_statistics(resolved, iterations)]
-    known = {each.attack.name for each in (*main, *named, *granted)}
-    others = [_decide(name, resolved) for name in load("attack") if name not in known]
-    chosen = [each for each in others if isinstance(each, Chosen)]
-    left_out = [each for each in others if isinstance(each, LeftOut)]
-    every = {str(each.attack): each for each in (*main, *named, *granted, *chosen)}
-    return Choice(tuple(every.values()), tuple(left_out))
+    grants = {*resolved.deployment.attacker.grants}
+    attacks, misfit = main_attacks(resolved, iterations)
+    if not attacks:
+        raise SpecError(f"model: {misfit}")
+    chosen = [Chosen(attack, WHY_PART if misfit else WHY_BEST) for attack in attacks]
+    for text in resolved.deployment.attacks:
+        with at_key("attacks"):
+            attack = parse("attack", text)
+            _check_attacker(attack, resolved)
+            _check(attack, resolved)
+        chosen.append(Chosen(attack, "named in the deployment"))
+    labelled = InvertGrad(iterations=iterations, labels="known")
+    if "labels" in grants and _misfit(labelled, resolved) is None:
+        chosen.append(Chosen(labelled, "the attacker knows the labels"))
+    normalised = GradInversion(iterations=iterations, statistics="granted")
+    if normalised.grants <= grants:
+        with at_key("attacker.grants"):
+            _check(normalised, resolved)
+        chosen.append(Chosen(normalised, "the attacker knows the statistics of the batch"))
+    known = {one.attack.name for one in chosen}
+    left_out = {}
+    for name in load("attack"):
+        if name in known:
+            continue
+        attack = parse("attack", name)
+        if reason := _why_not(attack, resolved):
+            left_out[name] = reason
+        elif attack.crafting:
+            why = "the server may craft the parameters that this attack reads"
+            chosen.append(Chosen(attack, why))
+        else:
+            chosen.append(Chosen(attack, f"the attacker knows {', '.join(sorted(attack.grants))}"))
+    return AttackChoice(tuple({str(one.attack): one for one in chosen}.values()), left_out)
 
 
-def _main(resolved: Resolved, iterations: int) -> list[Chosen]:
-    """Return `best`, or those of its parts that fit a network that it does not fit."""
-    main = main_of(resolved, iterations)
-    if not main.attacks:
-        raise SpecError(f"model: {main.misfit}")
-    reason = WHY_BEST if main.misfit is None else WHY_PART
-    return [Chosen(each, reason) for each in main.attacks]
-
-
-def main_of(resolved: Resolved, iterations: int) -> Main:
-    """Return the main attack on the clients of a deployment.
+def main_attacks(resolved: Resolved, iterations: int) -> tuple[tuple[AttackSpec, ...], str | None]:
+    """Return the attacks by which deployments are compared: `best`, or those of its parts that fit.
 
     Args:
         resolved: the deployment.
         iterations: budget of `best` for each victim.
+
+    Returns:
+        The attacks, none if neither fits; and why `best` does not fit, None if it does.
     """
     best = Best(budget=iterations)
     if (misfit := _misfit(best, resolved)) is None:
-        return Main(best)
-    parts = (parse("attack", name) for name in PARTS)
-    return Main(best, misfit, tuple(each for each in parts if _misfit(each, resolved) is None))
+        return (best,), None
+    parts = [parse("attack", part.name) for part in Best.parts]
+    return tuple(part for part in parts if _misfit(part, resolved) is None), misfit
+
+
+def _why_not(attack: AttackSpec, resolved: Resolved) -> str:
+    """Return why an attack that nobody named is left out; empty if it is not."""
+    if attack.name in GUESSES:
+        return GUESSES[attack.name]
+    try:
+        _check(attack, resolved)
+        _check_attacker(attack, resolved)
+    except IncompatibleError as error:
+        return " ".join(str(error).split())
+    if attack.crafting:
+        return ""
+    if attack.knowledge:
+        return "needs a network trained on public data; name it under attacks to train one"
+    if type(attack) in Best.parts:
+        return "best runs it where it suits the network and the update"
+    if not attack.grants:
+        return "not among the attacks that are run by default; name it under attacks to run it too"
+    return ""
 
 
 def _misfit(attack: AttackSpec, resolved: Resolved) -> str | None:
@@ -164,37 +150,6 @@ def _misfit(attack: AttackSpec, resolved: Resolved) -> str | None:
     except IncompatibleError as error:
         return " ".join(str(error).split())
     return None
-
-
-def _with_labels(resolved: Resolved, iterations: int) -> list[Chosen]:
-    """Return gradient matching with granted labels, if they are granted and it fits."""
-    attack = InvertGrad(iterations=iterations, labels="known")
-    granted = "labels" in resolved.deployment.attacker.grants
-    if not granted or _misfit(attack, resolved) is not None:
-        return []
-    return [Chosen(attack, "the attacker knows the labels")]
-
-
-def _with_statistics(resolved: Resolved, iterations: int) -> list[Chosen]:
-    """Return gradient matching with granted statistics of batch normalisation, if granted.
-
-    Raises:
-        SpecError: they are granted, but the deployment's clients cannot have them.
-    """
-    attack = GradInversion(iterations=iterations, statistics="granted")
-    if not attack.grants <= {*resolved.deployment.attacker.grants}:
-        return []
-    with at_key("attacker.grants"):
-        _check(attack, resolved)
-    return [Chosen(attack, "the attacker knows the statistics of the batch")]
-
-
-def _named(text: str, resolved: Resolved) -> Chosen:
-    with at_key("attacks"):
-        attack = parse("attack", text)
-        _check_attacker(attack, resolved)
-        _check(attack, resolved)
-    return Chosen(attack, "named in the deployment")
 
 
 def _check_attacker(attack: AttackSpec, resolved: Resolved) -> None:
@@ -210,33 +165,6 @@ def _check_attacker(attack: AttackSpec, resolved: Resolved) -> None:
             f"{attack} needs a server that crafts its parameters; set attacker.kind to "
             f"{CRAFTING_SERVER}"
         )
-
-
-def _decide(name: str, resolved: Resolved) -> Chosen | LeftOut:
-    """Return the attack with its defaults, or why it is left out."""
-    attack = parse("attack", name)
-    if name in GUESSES:
-        return LeftOut(name, GUESSES[name])
-    try:
-        _check(attack, resolved)
-        _check_attacker(attack, resolved)
-    except IncompatibleError as error:
-        return LeftOut(name, " ".join(str(error).split()))
-    if attack.crafting:
-        return Chosen(attack, "the server may craft the parameters that this attack reads")
-    if reason := next(_reasons(attack), ""):
-        return LeftOut(name, reason)
-    return Chosen(attack, f"the attacker knows {', '.join(sorted(attack.grants))}")
-
-
-def _reasons(attack: Any) -> Iterator[str]:
-    """Yield why an attack that could be run is not."""
-    if attack.knowledge:
-        yield "needs a network trained on public data; name it under attacks to train one"
-    if attack.name in PARTS:
-        yield "best runs it where it suits the network and the update"
-    if not attack.grants:
-        yield "not among the attacks that are run by default; name it under attacks to run it too"
 
 
 def _check(attack: AttackSpec, resolved: Resolved) -> None:

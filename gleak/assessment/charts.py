@@ -1,28 +1,25 @@
-"""Pictures of the leakage along what varies: a line along numbers, points beside names."""
+"""Pictures of a report, as data URIs, so that the page needs no other file."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import cycle
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
-from typing_extensions import override
 
-from gleak.assessment.drawing import figure_uri
-from gleak.assessment.findings import Curves, Exposure, Mean, Variation, Varied
-from gleak.figures.canvas.style import NEUTRAL, new_figure, theme
+from gleak.artifacts.pictures import enlarged, picture
+from gleak.assessment.findings import Curves, Mean, Variation, Varied
+from gleak.figures.canvas.style import NEUTRAL, VOLATILE, new_figure, theme
 
 WIDTH, HEIGHT = 3.6, 2.4  # inches
 LINE, BETWEEN, AROUND = 0.16, 0.12, 0.7  # inches: a line of text, between two names, all else
 THRESHOLD: dict[str, Any] = {"color": "#d55e00", "linestyle": ":", "label": "threshold"}
-INTERVAL = {"capsize": 3}
 ATTACKS = [
     {"color": "#0173b2", "marker": "o"},
     {"color": "#029e73", "marker": "^"},
@@ -60,159 +57,103 @@ class Series:
     means: Sequence[Mean]
     look: Mapping[str, Any]
 
-    @property
-    def middle(self) -> np.ndarray:
-        """The values, Shape (N); not a number where there is none."""
-        return np.array([each.value for each in self.means], dtype=float)
 
-    @property
-    def spread(self) -> np.ndarray:
-        """Distances of the ends of the intervals from the values, Shape (2, N)."""
-        ends = np.array([[each.low, each.high] for each in self.means], dtype=float).T
-        spread: np.ndarray = np.abs(ends - self.middle)
-        return spread
+def data_uri(kind: str, content: bytes) -> str:
+    """Return the address of a file that is part of the page."""
+    return f"data:{kind};base64,{b64encode(content).decode()}"
+
+
+def sample_uri(sample: np.ndarray) -> str:
+    """Return an image of Shape (C, H, W), enlarged, as a PNG."""
+    buffer = BytesIO()
+    enlarged(picture(sample)).save(buffer, format="PNG")
+    return data_uri("image/png", buffer.getvalue())
 
 
 def charts_of(variation: Variation) -> dict[str, Charts]:
     """Return the pictures of the leakage along what varies, by metric."""
-    kind = NumberChart if variation.numeric else NameChart
     with theme():
-        return {
-            metric: Charts(
-                _share(kind(variation.field, curves.points), curves),
-                _mean(kind(variation.field, curves.points), curves),
-            )
-            for metric, curves in variation.curves.items()
-        }
+        return {metric: _charts(variation, curves) for metric, curves in variation.curves.items()}
 
 
-def _share(chart: Chart, curves: Curves) -> str:
-    _add_attacks(chart, curves, attrgetter("share"))
-    chart.limit(*WHOLE)
-    chart.quantity.set_major_formatter(PercentFormatter(1))
-    return chart.finished(f"clients at {curves.guesses[0].limit}")
-
-
-def _mean(chart: Chart, curves: Curves) -> str:
-    first, *_ = curves.guesses
-    _add_attacks(chart, curves, attrgetter("attacked"))
-    chart.add(Series("guess without the update", [row.blind for row in curves.guesses], GUESS))
-    chart.mark(first.threshold)
-    return chart.finished(f"mean {first.metric}")
-
-
-def _add_attacks(chart: Chart, curves: Curves, quantity: Callable[[Exposure], Mean]) -> None:
-    """Draw a quantity of every attack."""
+def _charts(variation: Variation, curves: Curves) -> Charts:
+    shares, means = [], []
     for look, (attack, rows) in zip(cycle(ATTACKS), curves.attacks.items(), strict=False):
-        means = [quantity(row) if row else UNKNOWN for row in rows]
-        chart.add(Series(attack, means, look))
+        shares.append(Series(attack, [row.share if row else UNKNOWN for row in rows], look))
+        means.append(Series(attack, [row.attacked if row else UNKNOWN for row in rows], look))
+    blind = [row.blind for row in curves.guesses]
+    means.append(Series("guess without the update", blind, GUESS))
+    first = curves.guesses[0]
+    given = variation.field, curves.points, variation.numeric
+    share = draw_series(*given, shares, f"clients at {first.limit}", limits=WHOLE)
+    mean = draw_series(*given, means, f"mean {first.metric}", threshold=first.threshold)
+    return Charts(_figure_uri(share), _figure_uri(mean))
 
 
-class Chart(ABC):
-    """Axes of one quantity against what varies.
-
-    Args:
-        height: in inches.
-    """
-
-    quantity: Axis
-    """Axis of the quantity."""
-
-    def __init__(self, height: float) -> None:
-        self.figure: Figure = new_figure(WIDTH, height)
-        self.figure.set_layout_engine("constrained")
-        self.axes = self.figure.subplots()
-        self.drawn: list[Any] = []
-
-    @abstractmethod
-    def add(self, series: Series) -> None:
-        """Draw a quantity with its intervals."""
-
-    @abstractmethod
-    def limit(self, low: float, high: float) -> None:
-        """Set the ends of the axis of the quantity."""
-
-    @abstractmethod
-    def mark(self, threshold: float) -> None:
-        """Draw a line at a value of the quantity."""
-
-    def finished(self, quantity: str) -> str:
-        """Return the picture, with the name of the quantity and a legend above its axes."""
-        self.quantity.set_label_text(quantity)
-        self.figure.set_figheight(self.figure.get_figheight() + LINE * len(self.drawn))
-        self.figure.legend(handles=self.drawn, frameon=False, loc="outside upper left")
-        return figure_uri(self.figure)
+def _figure_uri(figure: Figure) -> str:
+    """Return a figure as an SVG, equal for equal figures."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="svg", metadata=VOLATILE["svg"])
+    return data_uri("image/svg+xml", buffer.getvalue())
 
 
-class NumberChart(Chart):
-    """Lines along numbers.
-
-    Args:
-        field: what varies.
-        points: its values, which are numbers.
-    """
-
-    def __init__(self, field: str, points: Sequence[Varied]) -> None:
-        super().__init__(HEIGHT)
-        self.quantity = self.axes.yaxis
-        self.numbers = [float(point.number or 0) for point in points]
-        self._scale()
-        self.axes.set_xticks(self.numbers, [_tick(point, "\n") for point in points])
-        self.axes.set_xlabel(field)
-
-    def _scale(self) -> None:
-        """Make the axis logarithmic if its numbers are; from 0 to the least it is linear."""
-        positive = [number for number in self.numbers if number > 0]
-        if positive and max(positive) > WIDE * min(positive):
-            self.axes.set_xscale("symlog", linthresh=min(positive))
-            self.axes.xaxis.set_minor_locator(NullLocator())
-
-    @override
-    def add(self, series: Series) -> None:
-        look = {**INTERVAL, **series.look, "label": series.label}
-        self.drawn.append(self.axes.errorbar(self.numbers, series.middle, series.spread, **look))
-
-    @override
-    def limit(self, low: float, high: float) -> None:
-        self.axes.set_ylim(low, high)
-
-    @override
-    def mark(self, threshold: float) -> None:
-        self.drawn.append(self.axes.axhline(threshold, **THRESHOLD))
-
-
-class NameChart(Chart):
-    """Points beside names.
+def draw_series(
+    field: str,
+    points: Sequence[Varied],
+    numeric: bool,
+    series: Sequence[Series],
+    quantity: str,
+    limits: tuple[float, float] | None = None,
+    threshold: float | None = None,
+) -> Figure:
+    """Draw a quantity against what varies: lines along numbers, points beside names.
 
     Args:
         field: what varies.
         points: its values.
+        numeric: True if all of its values are numbers.
+        series: the quantity of each attack, with its intervals.
+        quantity: label of its axis.
+        limits: of its axis, for a share; None: as the values are.
+        threshold: value at which a line is drawn.
     """
-
-    def __init__(self, field: str, points: Sequence[Varied]) -> None:
-        names = [_tick(point, " ").replace("+", "\n+") for point in points]
-        lines = sum(1 + name.count("\n") for name in names)
-        super().__init__(AROUND + LINE * lines + BETWEEN * len(names))
-        self.quantity = self.axes.xaxis
-        self.rows = np.arange(len(names))
-        self.axes.set_yticks(self.rows, names)
-        self.axes.set_ylim(len(names) - 0.5, -0.5)
-        self.axes.set_ylabel(field)
-
-    @override
-    def add(self, series: Series) -> None:
-        look = {**INTERVAL, **series.look, "label": series.label, "linestyle": "none"}
-        rows = self.rows + SHIFT * len(self.drawn)
-        self.drawn.append(self.axes.errorbar(series.middle, rows, xerr=series.spread, **look))
-
-    @override
-    def limit(self, low: float, high: float) -> None:
-        self.axes.set_xlim(low, high)
-
-    @override
-    def mark(self, threshold: float) -> None:
-        self.drawn.append(self.axes.axvline(threshold, **THRESHOLD))
-
-
-def _tick(point: Varied, separator: str) -> str:
-    return f"{point.value}{separator}(deployed)" if point.deployed else point.value
+    separator = "\n" if numeric else " "
+    ticks = [f"{p.value}{separator}(deployed)" if p.deployed else p.value for p in points]
+    if numeric:
+        places = np.array([float(point.number or 0) for point in points])
+        height = HEIGHT
+    else:
+        places, ticks = np.arange(len(points)), [tick.replace("+", "\n+") for tick in ticks]
+        height = AROUND + BETWEEN * len(ticks) + LINE * sum(1 + t.count("\n") for t in ticks)
+    handles = len(series) + (threshold is not None)
+    figure: Figure = new_figure(WIDTH, height + LINE * handles)
+    figure.set_layout_engine("constrained")
+    axes = figure.subplots()
+    across, along = (axes.xaxis, axes.yaxis) if numeric else (axes.yaxis, axes.xaxis)
+    drawn: list[Any] = []
+    for number, one in enumerate(series):
+        middle = np.array([mean.value for mean in one.means], dtype=float)
+        ends = np.array([[mean.low, mean.high] for mean in one.means], dtype=float).T
+        look = {"capsize": 3, **one.look, "label": one.label}
+        if numeric:
+            drawn.append(axes.errorbar(places, middle, np.abs(ends - middle), **look))
+        else:
+            look["linestyle"] = "none"
+            rows = places + SHIFT * number
+            drawn.append(axes.errorbar(middle, rows, xerr=np.abs(ends - middle), **look))
+    if limits is not None:
+        (axes.set_ylim if numeric else axes.set_xlim)(limits)
+        along.set_major_formatter(PercentFormatter(1))
+    if threshold is not None:
+        drawn.append((axes.axhline if numeric else axes.axvline)(threshold, **THRESHOLD))
+    positive = places[places > 0]
+    if not numeric:
+        axes.set_ylim(len(points) - 0.5, -0.5)
+    elif len(positive) and positive.max() > WIDE * positive.min():
+        axes.set_xscale("symlog", linthresh=positive.min())  # linear from 0 to the least
+        axes.xaxis.set_minor_locator(NullLocator())
+    across.set_ticks(places, ticks)
+    across.set_label_text(field)
+    along.set_label_text(quantity)
+    figure.legend(handles=drawn, frameon=False, loc="outside upper left")
+    return figure

@@ -43,13 +43,10 @@ def exposures(
     rows = select(scores, levels)
     attacked = rows[~rows["attack"].isin(CONTROLS)]
     cells = records(attacked[CELL].drop_duplicates())
-    found = [
-        exposure
-        for threshold in thresholds
-        for cell in cells
-        if (exposure := _exposure(rows, cell, threshold)) is not None
-    ]
-    return sorted(found, key=lambda each: (-each.above / each.clients, -(each.gain.value or 0.0)))
+    measured = [_exposure(rows, cell, threshold) for threshold in thresholds for cell in cells]
+    return sorted(
+        filter(None, measured), key=lambda e: (-e.above / e.clients, -(e.gain.value or 0))
+    )
 
 
 def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure | None:
@@ -62,6 +59,7 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure |
     ours = np.array([loss.value for loss in losses])
     blind = np.array([loss.blind for loss in losses])
     beyond = (sign * ours >= sign * threshold.value) & (sign * ours > sign * blind)
+    above = int(beyond.sum())
     return Exposure(
         cell="/".join(cell[level] for level in CELL),
         attack=attack,
@@ -69,8 +67,8 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure |
         threshold=threshold.value,
         better=metric.better,
         clients=len(losses),
-        above=int(beyond.sum()),
-        share=_share(int(beyond.sum()), len(losses)),
+        above=above,
+        share=_mean(above / len(losses), clopper_pearson(above, len(losses), CONFIDENCE)),
         attacked=_mean_of_metric(ours, metric),
         blind=_mean_of_metric(blind, metric),
         gain=mean(paired_difference(sign * ours, sign * blind, metric.binary)),
@@ -98,16 +96,12 @@ def _losses(rows: pd.DataFrame, attack: str, threshold: Threshold) -> list[Loss]
     ]
 
 
-def _share(above: int, clients: int) -> Mean:
-    return _mean(above / clients, clopper_pearson(above, clients, CONFIDENCE))
-
-
 def _mean_of_metric(values: np.ndarray, metric: MetricSpec) -> Mean:
     """Return the mean of a metric over clients; the interval of an error does not go below 0."""
-    found = mean(mean_of(values, metric.binary))
-    if metric.better == "higher" or found.low is None:
-        return found
-    return found.model_copy(update={"low": max(0.0, found.low)})
+    average = mean(mean_of(values, metric.binary))
+    if metric.better == "higher" or average.low is None:
+        return average
+    return average.model_copy(update={"low": max(0.0, average.low)})
 
 
 def mean(estimate: Estimate) -> Mean:
@@ -117,23 +111,22 @@ def mean(estimate: Estimate) -> Mean:
 
 
 def _mean(value: float, interval: Interval) -> Mean:
-    numbers = [None if math.isnan(each) else float(each) for each in (value, *interval)]
+    numbers = [None if math.isnan(end) else float(end) for end in (value, *interval)]
     return Mean(value=numbers[0], low=numbers[1], high=numbers[2])
 
 
 def mean_in(scores: pd.DataFrame, metric: str, levels: Mapping[str, str]) -> Mean:
-    """Return the mean of a metric over the clients of some cells; empty if it was not measured."""
+    """Return the mean of a metric over the clients of some cells; empty if it was not measured.
+
+    The interval of a share ends at 0 and 1, which that of a bootstrap may exceed.
+    """
     spec = read_metric(metric)
     rows = counted(select(scores, levels), metric, "all")
     if rows.empty:
         return Mean(value=None, low=None, high=None)
     values: Any = average_batches(rows, spec).to_numpy()
-    found = mean(mean_of(np.asarray(values), spec.binary))
-    return _within_one(found) if spec.binary else found
-
-
-def _within_one(share: Mean) -> Mean:
-    """Return a share whose interval ends at 0 and 1, which that of a bootstrap may exceed."""
-    if share.low is None or share.high is None:
-        return share
-    return Mean(value=share.value, low=max(0.0, share.low), high=min(1.0, share.high))
+    average = mean(mean_of(np.asarray(values), spec.binary))
+    if not spec.binary or average.low is None or average.high is None:
+        return average
+    ends = {"low": max(0.0, average.low), "high": min(1.0, average.high)}
+    return average.model_copy(update=ends)

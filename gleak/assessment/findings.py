@@ -20,17 +20,15 @@ MEANINGS: dict[Verdict, str] = {
     "not measured": "there is nothing to compare with",
 }
 MAJORITY = 0.5
-VARIES = "varies"
-"""Keyword of the schema: the value may differ between two runs of the same deployment."""
 
 
-class Entry(BaseModel):
+class ReportPart(BaseModel):
     """Base of all parts of a report."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Mean(Entry):
+class Mean(ReportPart):
     """A mean over clients."""
 
     value: float | None = Field(description="null: no value")
@@ -38,7 +36,7 @@ class Mean(Entry):
     high: float | None = Field(description="upper end")
 
 
-class Loss(Entry):
+class Loss(ReportPart):
     """The sample of a client that is recovered best."""
 
     client: int = Field(description="number of the client, from 0")
@@ -48,7 +46,7 @@ class Loss(Entry):
     found: bool = Field(description="false: nothing was recovered, and the value is that of blind")
 
 
-class Exposure(Entry):
+class Exposure(ReportPart):
     """Recovery of the clients of one cell by one attack, in one metric.
 
     A client is above the threshold if its best recovered sample is, and is better recovered than by
@@ -124,14 +122,14 @@ class Curves(NamedTuple):
         return [next(row for row in rows if row is not None) for rows in at_each]
 
 
-class Refused(Entry):
+class Refused(ReportPart):
     """A cell that cannot be computed, with the reason."""
 
     cell: str
     reason: str
 
 
-class Varied(Entry):
+class Varied(ReportPart):
     """Leakage at one value of what varies."""
 
     value: str
@@ -146,7 +144,7 @@ class Varied(Entry):
     )
 
 
-class Variation(Entry):
+class Variation(ReportPart):
     """Leakage along a field of the client, the model, the training, or its rounds."""
 
     field: str
@@ -184,7 +182,7 @@ class Variation(Entry):
         ]
 
 
-class DefenseCost(Entry):
+class DefenseCost(ReportPart):
     """Leakage under a defence, beside what it costs."""
 
     defense: str
@@ -196,7 +194,7 @@ class DefenseCost(Entry):
     guarantees: dict[str, float] = Field(description="metric -> value, such as epsilon_prv")
 
 
-class Unchecked(Entry):
+class Unchecked(ReportPart):
     """Recovery of captured updates whose true samples are unknown."""
 
     capture: str
@@ -208,7 +206,7 @@ class Unchecked(Entry):
     )
 
 
-class Labels(Entry):
+class Labels(ReportPart):
     """Share of the true labels that an attack names."""
 
     attack: str
@@ -216,7 +214,7 @@ class Labels(Entry):
     share: Mean
 
 
-class Audit(Entry):
+class Audit(ReportPart):
     """Alarms that a client would raise on broadcast parameters."""
 
     crafting: str
@@ -225,7 +223,7 @@ class Audit(Entry):
     unavailable: list[str] = Field(description="names of the tests that do not apply")
 
 
-class AttackRun(Entry):
+class AttackRun(ReportPart):
     """An attack that was run, with the reason."""
 
     attack: str
@@ -233,21 +231,21 @@ class AttackRun(Entry):
     reason: str
 
 
-class NotRun(Entry):
+class NotRun(ReportPart):
     """A registered attack that was not run, with the reason."""
 
     attack: str
     reason: str
 
 
-class Fact(Entry):
+class Fact(ReportPart):
     """A line of a list of facts."""
 
     name: str
     text: str
 
 
-class Report(Entry):
+class Report(ReportPart):
     """The report of an assessment."""
 
     format: Literal[1] = 1
@@ -273,10 +271,7 @@ class Report(Entry):
     threat_model: list[Fact]
     not_tried: list[str]
     conditions: list[Fact] = Field(description="what has to be known to repeat the assessment")
-    run: list[Fact] = Field(
-        description="versions, machine and time, which differ between runs",
-        json_schema_extra={VARIES: True},
-    )
+    run: list[Fact] = Field(description="versions, machine and time, which differ between runs")
 
     @property
     def captured_table(self) -> list[Group]:

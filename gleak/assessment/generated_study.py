@@ -1,21 +1,25 @@
-"""The study of an assessment, as the text of a study file."""
+"""The study of an assessment, and its size: that of a scale, or the largest within a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from textwrap import indent
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import yaml
-
-from gleak.assessment.attack_choice import Choice, Main, main_of
-from gleak.assessment.resolved import Resolved
-from gleak.assessment.varying import Axis, Value
-from gleak.assessment.written_specs import at_key
+from gleak.assessment.attack_choice import AttackChoice, choose_attacks, main_attacks
+from gleak.assessment.deployment import Deployment, Scale
+from gleak.assessment.resolved import Resolved, Varying, at_key, with_victims
+from gleak.attacks.best import Best
+from gleak.core.errors import SpecError
 from gleak.core.registry import parse
 from gleak.core.spec import changed
+from gleak.core.yaml_input import read_model
 from gleak.defenses.base import NoDefense
+from gleak.studies.estimate import hours, jobs
+from gleak.studies.machine import Machine
+from gleak.studies.stage_files import StudyPart, table_of
+from gleak.studies.study import Study, build_study
+from gleak.studies.study_file import StudyFile
 from gleak.training.federated import Federated
 
 DEPLOYED, CAPTURED, CRAFTED = "deployed", "captured", "crafted"
@@ -44,153 +48,187 @@ class Effort:
         return f"{self.victims} clients, {self.iterations} iterations each{trained}"
 
 
+STEPS = (
+    Effort(5, 100),
+    Effort(5, 300),
+    Effort(10, 300),
+    Effort(10, 1000),
+    Effort(20, 1000),
+    Effort(20, 2400),
+    Effort(20, 4800),
+    Effort(50, 4800),
+    Effort(100, 4800),
+)
+"""Sizes, in the order of their cost: an attack that is too weak hides more than few clients do."""
+SCALES: dict[Scale, Effort] = {
+    "quick": Effort(10, 1000),
+    "small": Effort(20, 4800),
+    "gpu": Effort(100, 24000),
+}
+
+
 @dataclass(frozen=True)
-class Part:
-    """A grid of the study.
+class GeneratedStudy:
+    """The study of a deployment at one size.
 
     Args:
-        name: of the grid.
-        comment: what it answers.
-        content: keys of the grid.
-        rows: levels that tell its cells apart; none for grids without attacks.
+        effort: size of its cells.
+        choice: its attacks.
+        content: of its file.
+        study: the same, read.
+        minutes: its estimated time on one core.
     """
 
-    name: str
-    comment: str
+    effort: Effort
+    choice: AttackChoice
     content: dict[str, Any]
-    rows: tuple[str, ...] = ()
-
-    def table(self, metrics: list[str]) -> dict[str, Any]:
-        """Return the figure that shows metrics of the grid, which the study then measures."""
-        return {
-            "kind": "table",
-            "grid": self.name,
-            "rows": list(self.rows),
-            "columns": ["metric"],
-            "metrics": metrics,
-            "statistics": dict.fromkeys(metrics, "best"),
-            "intervals": True,
-            "caption": self.comment,
-        }
-
-    def __str__(self) -> str:
-        return indent(f"# {self.comment}\n{_yaml({self.name: self.content})}", "  ")
+    study: Study
+    minutes: float
 
 
-def study_text(name: str, resolved: Resolved, choice: Choice, effort: Effort) -> str:
-    """Return the text of the study file.
+def generate_study(name: str, resolved: Resolved) -> GeneratedStudy:
+    """Return the study of a deployment, of the size that its budget allows.
 
     Args:
         name: of the deployment.
         resolved: its specs.
-        choice: the attacks.
-        effort: size of the cells.
 
     Raises:
-        SpecError: a defence is unknown or invalid.
+        SpecError: a defence is unknown or invalid, no attack can be run, or the smallest size
+            exceeds the minutes of the budget; says how long it takes.
     """
-    base = {level: str(spec) for level, spec in resolved.specs.items()}
-    base["client"] = str(resolved.client(effort.victims))
-    head = {"title": f"Assessment of {name}", "paper": "none", "base": base}
-    parts = list(parts_of(resolved, choice, effort))
+    deployment, machine = resolved.deployment, Machine.configured(resolved.settings)
+    trains = bool(deployment.defenses and trainings_of(resolved))
+    budget = deployment.budget
+    if budget.scale is not None:
+        effort = replace(_given(SCALES[budget.scale], deployment), trained=trains)
+        return study_of_size(name, resolved, effort, machine)
+    assert budget.minutes is not None
+    largest: GeneratedStudy | None = None
+    for effort in dict.fromkeys(_given(step, deployment) for step in STEPS):
+        generated = study_of_size(name, resolved, effort, machine)
+        if generated.minutes > budget.minutes:
+            break
+        largest = generated
+    if largest is None:
+        raise SpecError(
+            f"budget.minutes: {budget.minutes:g} is too little: the smallest assessment of this "
+            f"deployment ({effort}) takes about {generated.minutes:.2g} minutes; allow more, vary "
+            "less, or compare fewer defences"
+        )
+    if trains:
+        trained = replace(largest.effort, trained=True)
+        generated = study_of_size(name, resolved, trained, machine)
+        return generated if generated.minutes <= budget.minutes else largest
+    return largest
+
+
+def _given(effort: Effort, deployment: Deployment) -> Effort:
+    """Return a size with the clients and iterations that a deployment names."""
+    return replace(
+        effort,
+        victims=deployment.victims or effort.victims,
+        iterations=deployment.iterations or effort.iterations,
+    )
+
+
+def study_of_size(
+    name: str, resolved: Resolved, effort: Effort, machine: Machine
+) -> GeneratedStudy:
+    """Return the study of a deployment at a size; arguments and errors as of `generate_study`."""
+    choice, settings = choose_attacks(resolved, effort.iterations), resolved.settings
+    content = study_content(name, resolved, choice, effort)
+    where = f"assessment {name}"
+    file = read_model(StudyFile, content, where)
+    study = build_study(f"assessment-{name}", file, where, [settings.scale])
+    whole = StudyPart(study, settings.scale)
+    tables = [table_of(whole, grid) for grid in study.grids]
+    minutes = 60 * hours(jobs(tables, settings), machine)
+    return GeneratedStudy(effort, choice, content, study, minutes)
+
+
+def study_content(
+    name: str, resolved: Resolved, choice: AttackChoice, effort: Effort
+) -> dict[str, Any]:
+    """Return the content of the study file, with a table of every grid that has attacks.
+
+    The metrics of the thresholds are measured because the tables show them.
+    """
+    grids: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     metrics = [str(threshold.metric) for threshold in resolved.thresholds]
-    figures = {part.name: part.table(metrics) for part in parts if part.rows}
-    grids = "\n".join(map(str, parts))
-    return (
-        f"# Generated by gleak assess from {name}: {effort}.\n"
-        f"{_yaml(head)}grids:\n{grids}{_yaml({'figures': figures})}"
-    )
 
+    def add(grid: str, rows: Sequence[str], caption: str, **content: Any) -> None:
+        grids[grid] = content
+        figures[grid] = {
+            "kind": "table",
+            "grid": grid,
+            "rows": list(rows),
+            "columns": ["metric"],
+            "metrics": metrics,
+            "statistics": dict.fromkeys(metrics, "best"),
+            "intervals": True,
+            "caption": caption,
+        }
 
-def _yaml(content: dict[str, Any]) -> str:
-    return yaml.safe_dump(content, sort_keys=False, width=10**6)
-
-
-def parts_of(resolved: Resolved, choice: Choice, effort: Effort) -> Iterator[Part]:
-    """Yield the grids of the study."""
-    attacks = [str(each.attack) for each in choice.honest]
-    main = attacks[0]
-    yield Part(DEPLOYED, "The deployment as it is.", {"attack": attacks}, ("attack",))
+    attacks = [str(chosen.attack) for chosen in choice.honest]
+    add(DEPLOYED, ["attack"], "The deployment as it is.", attack=attacks)
     if resolved.captured and resolved.scored:
-        yield _captured(resolved, attacks)
+        add(
+            CAPTURED,
+            ["client", "attack"],
+            "The updates that were captured.",
+            training=[str(cell.training) for cell in resolved.captured],
+            client=[str(cell.client) for cell in resolved.captured],
+            defense="none",
+            attack=attacks,
+            zip=[["training", "client"]],
+        )
     if choice.crafted:
-        yield _crafted(choice)
-    for axis in resolved.axes:
-        yield _varied(axis, resolved, effort)
+        add(
+            CRAFTED,
+            ["attack"],
+            "A server that crafts the parameters that it broadcasts.",
+            crafting=[chosen.crafting for chosen in choice.crafted],
+            attack=[str(chosen.attack) for chosen in choice.crafted],
+            zip=[["crafting", "attack"]],
+        )
+    for varying in resolved.varied:
+        rows, caption = [varying.level, "attack"], f"Leakage against {varying.field}."
+        add(f"{VARIED}{varying.field}", rows, caption, **_varied(varying, resolved, effort))
     if resolved.deployment.defenses:
-        with at_key("defenses"):
-            yield _defenses(resolved, main)
-            if effort.trained:
-                yield _accuracy(resolved)
-    crafting = ["honest", *(each.crafting for each in choice.crafted)]
-    yield Part(
-        AUDIT,
-        "The tests by which a client could notice crafted parameters.",
-        {"end": "crafting", "crafting": crafting},
-    )
+        caption, compared = "What each defence would change.", list(defenses_of(resolved))
+        add(DEFENSES, ["defense", "attack"], caption, defense=compared, attack=attacks[0])
+        if effort.trained:
+            trainings = list(trainings_of(resolved).values())
+            grids[ACCURACY] = {"end": "training", "training": trainings}
+    crafting = ["honest", *(chosen.crafting for chosen in choice.crafted)]
+    grids[AUDIT] = {"end": "crafting", "crafting": crafting}
+    base = {level: str(with_victims(s, effort.victims)) for level, s in resolved.specs.items()}
+    title = f"Assessment of {name}"
+    return {"title": title, "paper": "none", "base": base, "grids": grids, "figures": figures}
 
 
-def _captured(resolved: Resolved, attacks: list[str]) -> Part:
-    return Part(
-        CAPTURED,
-        "The updates that were captured.",
-        {
-            "training": [str(cell.training) for cell in resolved.captured],
-            "client": [str(cell.client) for cell in resolved.captured],
-            "defense": "none",
-            "attack": attacks,
-            "zip": [["training", "client"]],
-        },
-        ("client", "attack"),
-    )
+def _varied(varying: Varying, resolved: Resolved, effort: Effort) -> dict[str, Any]:
+    """Return the grid in which one spec varies, each with the main attacks that fit it.
 
-
-def _crafted(choice: Choice) -> Part:
-    return Part(
-        CRAFTED,
-        "A server that crafts the parameters that it broadcasts.",
-        {
-            "crafting": [each.crafting for each in choice.crafted],
-            "attack": [str(each.attack) for each in choice.crafted],
-            "zip": [["crafting", "attack"]],
-        },
-        ("attack",),
-    )
-
-
-def _varied(axis: Axis, resolved: Resolved, effort: Effort) -> Part:
-    """Return the grid in which one spec varies, each with the main attack that fits it."""
-    pairs = [
-        (str(value.sized(effort.victims)), str(attack))
-        for value in axis.values
-        for attack in main_at(axis, value, resolved, effort).asked
-    ]
-    specs, attacks = (list(each) for each in zip(*pairs, strict=True))
-    content = {axis.level: specs, "attack": attacks, "zip": [[axis.level, "attack"]]}
+    Where none fits, `best` is refused, with the reason.
+    """
+    specs, attacks = [], []
+    for spec in varying.specs:
+        fitting, _ = main_attacks(resolved.at(varying.level, spec), effort.iterations)
+        for attack in fitting or (Best(budget=effort.iterations),):
+            specs.append(str(with_victims(spec, effort.victims)))
+            attacks.append(str(attack))
     if len({*attacks}) == 1:
-        content = {axis.level: specs, "attack": attacks[0]}
-    return Part(
-        f"{VARIED}{axis.field}",
-        f"Leakage against {axis.field}.",
-        content,
-        (axis.level, "attack"),
-    )
-
-
-def main_at(axis: Axis, value: Value, resolved: Resolved, effort: Effort) -> Main:
-    """Return the main attack on the deployment with another value of what varies."""
-    return main_of(resolved.at(axis.level, value.spec), effort.iterations)
-
-
-def _defenses(resolved: Resolved, main: str) -> Part:
-    """Return the grid of the defences."""
-    compared = {"defense": list(defenses_of(resolved)), "attack": main}
-    return Part(DEFENSES, "What each defence would change.", compared, ("defense", "attack"))
+        return {varying.level: specs, "attack": attacks[0]}
+    return {varying.level: specs, "attack": attacks, "zip": [[varying.level, "attack"]]}
 
 
 def defenses_of(resolved: Resolved) -> dict[str, Any]:
     """Return the defences by their specs: none, that in use, and those to compare."""
-    others = [parse("defense", text) for text in resolved.deployment.defenses]
+    with at_key("defenses"):
+        others = [parse("defense", text) for text in resolved.deployment.defenses]
     every = [NoDefense(), resolved.specs["defense"], *others]
     return {str(defense): defense for defense in every}
 
@@ -204,12 +242,3 @@ def trainings_of(resolved: Resolved) -> dict[str, str]:
         text: str(changed(training, {"defense": defense}))
         for text, defense in defenses_of(resolved).items()
     }
-
-
-def _accuracy(resolved: Resolved) -> Part:
-    """Return the grid of models trained under each defence."""
-    return Part(
-        ACCURACY,
-        "What each defence costs in test accuracy.",
-        {"end": "training", "training": list(trainings_of(resolved).values())},
-    )

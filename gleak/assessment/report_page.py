@@ -6,26 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from gleak.assessment.assembling import worst_cell
-from gleak.assessment.charts import Charts, charts_of
-from gleak.assessment.drawing import sample_uri
+from gleak.artifacts.dataset import Dataset
+from gleak.assessment.charts import Charts, charts_of, sample_uri
 from gleak.assessment.findings import Exposure, Loss, Mean, Report
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEPLOYED
 from gleak.assessment.measured import Measured
-from gleak.assessment.table_columns import columns_of
 from gleak.core.numbers import DASH
 from gleak.studies.cell import Cell
 
 SHOWN_CLIENTS = 3
 SHOWN_COLUMNS = 40
 TEMPLATE = "report.html.j2"
+SEPARATOR = "="
+"""Between the name of a column and a category, in the name of a one-hot feature."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownImage:
     """A true sample and its reconstruction, for the page.
 
     Args:
@@ -39,7 +40,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Record:
+class ShownRecord:
     """A true record of a table and its reconstruction, for the page.
 
     Args:
@@ -61,18 +62,17 @@ def render(report: Report, measured: Measured) -> str:
         measured: for the pictures of samples.
     """
     varied = [*report.variations, *report.captured_rounds]
-    charts = {each.field: charts_of(each) for each in varied}
-    pictures = [*shown_samples(report, measured), *unchecked_samples(measured)]
-    records = list(shown_records(report, measured))
+    charts = {variation.field: charts_of(variation) for variation in varied}
     if not report.deployment["pictures"]:
-        pictures, records = [], []
-    return page_of(report, pictures, records, charts)
+        return page_of(report, [], [], charts)
+    pictures = [*_images(report, measured), *_unchecked_images(measured)]
+    return page_of(report, pictures, list(_records(report, measured)), charts)
 
 
 def page_of(
     report: Report,
-    shown: Sequence[Shown],
-    records: Sequence[Record],
+    shown: Sequence[ShownImage],
+    records: Sequence[ShownRecord],
     charts: Mapping[str, Mapping[str, Charts]],
 ) -> str:
     """Return the HTML of a report with given samples.
@@ -86,65 +86,84 @@ def page_of(
     return _template().render(report=report, shown=shown, records=records, charts=charts)
 
 
-def shown_samples(report: Report, measured: Measured) -> Iterator[Shown]:
+def _images(report: Report, measured: Measured) -> Iterator[ShownImage]:
     """Yield the images that are recovered best, of the strongest attack of each kind."""
     for cell, exposure in _strongest(report, measured, "image"):
-        for loss in _found(exposure)[:SHOWN_CLIENTS]:
+        recovered = [loss for loss in exposure.losses if loss.found]
+        for loss in recovered[:SHOWN_CLIENTS]:
             pair = measured.pair(cell, loss.client, loss.sample)
             caption = _caption(exposure, loss)
-            yield Shown(caption, sample_uri(pair.truth), sample_uri(pair.found))
+            yield ShownImage(caption, sample_uri(pair.truth), sample_uri(pair.found))
 
 
-def shown_records(report: Report, measured: Measured) -> Iterator[Record]:
+def _records(report: Report, measured: Measured) -> Iterator[ShownRecord]:
     """Yield the record of a table that is recovered best, of the strongest attack of each kind."""
     for cell, exposure in _strongest(report, measured, "tabular"):
-        for loss in _found(exposure)[:1]:
-            pair = measured.pair(cell, loss.client, loss.sample)
-            guess = measured.guess(cell, loss.client, loss.sample)
-            columns = columns_of(measured.dataset(cell))
-            rows = [
-                (column.name, *map(column.text, (pair.truth, pair.found, guess)))
-                for column in columns[:SHOWN_COLUMNS]
-            ]
-            yield Record(_caption(exposure, loss), rows, len(columns))
+        loss = next((loss for loss in exposure.losses if loss.found), None)
+        if loss is None:
+            continue
+        pair = measured.pair(cell, loss.client, loss.sample)
+        guess = measured.guess(cell, loss.client, loss.sample)
+        rows = rows_of(measured.dataset(cell), pair.truth, pair.found, guess)
+        yield ShownRecord(_caption(exposure, loss), rows[:SHOWN_COLUMNS], len(rows))
 
 
 def _strongest(
     report: Report, measured: Measured, modality: str
 ) -> Iterator[tuple[Cell, Exposure]]:
     """Yield the cell of the strongest attack of each kind on samples of a modality."""
-    for grid, found in (
+    for grid, exposures in (
         (DEPLOYED, report.exposures),
         (CAPTURED, report.captured),
         (CRAFTED, report.crafted),
     ):
-        cell = worst_cell(measured, grid, found)
-        if cell is not None and cell.dataset.modality == modality:
-            yield cell, found[0]
+        for cell in measured.cells(grid) if exposures else []:
+            if str(cell) == exposures[0].cell and cell.dataset.modality == modality:
+                yield cell, exposures[0]
 
 
-def _found(exposure: Exposure) -> list[Loss]:
-    return [loss for loss in exposure.losses if loss.found]
+def rows_of(dataset: Dataset, *samples: np.ndarray) -> list[tuple[str, ...]]:
+    """Return the columns of a table with their texts for samples; a one-hot group is one column.
+
+    Args:
+        dataset: the table.
+        *samples: Shape (F).
+
+    Returns:
+        For each column its name, and each sample's number or most likely category.
+    """
+    names, groups = dataset.feature_names, dataset.feature_groups
+    assert names is not None and groups is not None
+    rows = []
+    for group in dict.fromkeys(groups):
+        features = np.flatnonzero(groups == group)
+        values = [sample[features] for sample in samples]
+        if len(features) == 1:
+            rows.append((str(names[features[0]]), *(f"{value[0]:.3f}" for value in values)))
+        else:
+            split = [str(names[feature]).partition(SEPARATOR) for feature in features]
+            rows.append((split[0][0], *(split[int(value.argmax())][2] for value in values)))
+    return rows
 
 
 def _caption(exposure: Exposure, loss: Loss) -> str:
     return (
-        f"Client {loss.client}, {exposure.attack}: {exposure.metric} {format_number(loss.value)} "
-        f"(the client's best guess without the update: {format_number(loss.blind)})"
+        f"Client {loss.client}, {exposure.attack}: {exposure.metric} {three_digits(loss.value)} "
+        f"(the client's best guess without the update: {three_digits(loss.blind)})"
     )
 
 
-def unchecked_samples(measured: Measured) -> Iterator[Shown]:
+def _unchecked_images(measured: Measured) -> Iterator[ShownImage]:
     """Yield the first samples that attacks recovered of captures without true samples."""
     for cell in measured.unscored:
         if cell.dataset.modality == "image":
-            found = measured.reconstruction(cell).inputs[:, 0]
-            for client, sample in enumerate(found[:SHOWN_CLIENTS]):
+            samples = measured.reconstruction(cell).inputs[:, 0]
+            for client, sample in enumerate(samples[:SHOWN_CLIENTS]):
                 caption = f"Client {client} of {cell.client.capture}, {cell.attack}"
-                yield Shown(caption, "", sample_uri(sample))
+                yield ShownImage(caption, "", sample_uri(sample))
 
 
-def format_number(value: float | None) -> str:
+def three_digits(value: float | None) -> str:
     """Format a number with three significant digits; a dash if there is none."""
     return DASH if value is None else f"{value:.3g}"
 
@@ -154,8 +173,8 @@ def format_mean(mean: Mean) -> str:
     if mean.value is None:
         return DASH
     if mean.low is None or mean.high is None:
-        return format_number(mean.value)
-    return f"{format_number(mean.value)} [{format_number(mean.low)}, {format_number(mean.high)}]"
+        return three_digits(mean.value)
+    return f"{three_digits(mean.value)} [{three_digits(mean.low)}, {three_digits(mean.high)}]"
 
 
 def format_percent(mean: Mean) -> str:
@@ -185,7 +204,7 @@ def _template() -> Template:
     environment.filters.update(
         mean=format_mean,
         percent=format_percent,
-        number=format_number,
+        number=three_digits,
         spec=format_spec,
     )
     return environment.get_template(TEMPLATE)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,27 +12,42 @@ from typing import Any
 from gleak.artifacts.granted import GRANTS
 from gleak.artifacts.update import Update
 from gleak.assessment.deployment import Deployment
-from gleak.assessment.varying import Axis, read_axes
-from gleak.assessment.written_specs import at_key, client_of, model_of
 from gleak.captures.locations import PRIVATE, UPDATE, Captures
-from gleak.clients.base import check_batch
+from gleak.clients.base import ClientSpec, check_batch
 from gleak.clients.fedavg import FedAvg
-from gleak.core.errors import ArtifactError, DataError, SpecError, nearest
+from gleak.core.errors import ArtifactError, DataError, GleakError, SpecError, nearest
 from gleak.core.registry import find, load, parse
 from gleak.core.settings import Settings
-from gleak.core.spec import build_spec, changed
-from gleak.data.image_folder import (
-    ImageFolderDataset,
-    Listing,
-    class_folders,
-    list_images,
-)
+from gleak.core.spec import Spec, build_spec, changed, field_text
+from gleak.data.image_folder import ImageFolderDataset, Listing, class_folders, list_images
 from gleak.metrics.base import MetricSpec
 from gleak.runtime.hub_weights import check_file
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.own_models import check_own_model
+from gleak.training.federated import Federated
+from gleak.training.untrained import Captured, Untrained
 
 DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.001}}
+LOCAL = frozenset(FedAvg.model_fields) - frozenset(ClientSpec.model_fields)
+"""Fields that only clients with local steps have."""
+SIZES = frozenset({"victims", "repeats"})
+"""Fields of clients that say how many there are."""
+MODEL, TRAINING, ROUNDS = "model", "training", "rounds"
+ELSEWHERE = {
+    "attack": "name others under the key attacks",
+    "data": "write a deployment file for each",
+    "defense": "list others under the key defenses",
+}
+"""Keys of a deployment that cannot be varied, and what to do instead."""
+
+
+@contextmanager
+def at_key(key: str) -> Iterator[None]:
+    """Prefix all errors that are raised in the block with a key of the file."""
+    try:
+        yield
+    except GleakError as error:
+        raise SpecError(f"{key}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,35 @@ class Threshold:
 
 
 @dataclass(frozen=True)
+class Varying:
+    """A field of a level whose values are compared, that of the deployment among them.
+
+    Args:
+        field: of the client, or model, training or rounds, as written in the deployment.
+        level: of a cell, whose spec it changes.
+        specs: clients without their number of victims; in ascending order of numbers, otherwise in
+            the order of the file, the deployed first.
+        deployed: the spec of the deployment.
+    """
+
+    field: str
+    level: str
+    specs: tuple[Any, ...]
+    deployed: Any
+
+    def text(self, spec: Any) -> str:
+        """Return the value of the field in one of the specs, as it is shown."""
+        if self.field == self.level:
+            return str(spec)
+        return field_text(spec, self.field) if hasattr(spec, self.field) else "0"
+
+    def number(self, spec: Any) -> float | None:
+        """Return the value of the field if it is a number; an untrained network has 0 rounds."""
+        value = None if self.field == self.level else getattr(spec, self.field, 0)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+@dataclass(frozen=True)
 class Resolved:
     """A deployment with its specs.
 
@@ -58,7 +104,7 @@ class Resolved:
         settings: configuration, with the data folder of the deployment.
         specs: spec of each level from the dataset to the defence; the client without its number of
             victims.
-        axes: what varies.
+        varied: the key vary.
         captured: the cells of its captures, up to the defence.
         scored: False if the captures have no true samples.
         thresholds: at least one.
@@ -67,7 +113,7 @@ class Resolved:
     deployment: Deployment
     settings: Settings
     specs: Mapping[str, Any]
-    axes: tuple[Axis, ...]
+    varied: tuple[Varying, ...]
     captured: tuple[Cell, ...]
     scored: bool
     thresholds: tuple[Threshold, ...]
@@ -80,10 +126,6 @@ class Resolved:
             Cell({**cell.specs, "attack": attack}) for cell in self.captured for attack in attacks
         )
 
-    def client(self, victims: int) -> Any:
-        """Return the simulated client with a number of victims."""
-        return changed(self.specs["client"], {"victims": victims})
-
     def at(self, level: str, spec: Any) -> Resolved:
         """Return the deployment with another spec at a level."""
         return replace(self, specs={**self.specs, level: spec})
@@ -91,6 +133,11 @@ class Resolved:
     def cell(self, attack: Any, **changes: Any) -> Cell:
         """Return the simulated cell of an attack, with other specs at some levels."""
         return Cell({**self.specs, "attack": attack, **changes})
+
+
+def with_victims(spec: Any, victims: int) -> Any:
+    """Return a client with a number of victims, and any other spec as it is."""
+    return changed(spec, {"victims": victims}) if spec.kind == "client" else spec
 
 
 def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolved:
@@ -105,42 +152,65 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
         SpecError: a name is unknown, specs do not fit together, or data are missing; names the key.
     """
     with at_key("data"):
-        dataset, settings = _dataset(deployment.data, folder, settings)
+        dataset, settings = dataset_of(deployment.data, folder, settings)
     with at_key("model"):
         model = model_of(deployment.model)
     with at_key("captures"):
         captured = tuple(_captured(name, dataset, model, settings) for name in deployment.captures)
-        scored = all(_has_truth(cell, settings) for cell in captured)
-    training, client = _training_and_client(deployment, captured)
+    captures = Captures(settings.captures)
+    scored = all((captures.folder(c.client.capture) / PRIVATE).is_file() for c in captured)
+    if captured:
+        with at_key("client"):
+            if deployment.client:
+                raise SpecError("captures say what their clients did; leave client out")
+        kept = set(FedAvg.model_fields) - {*SIZES, "labels", "classes"}
+        training = captured[0].training
+        client = build_spec(FedAvg, {key: v for key, v in captured[0].client if key in kept})
+    else:
+        with at_key("training"):
+            training = parse("training", deployment.training)
+        with at_key("client"):
+            client = client_of(deployment.client, deployment.vary)
     with at_key("defense"):
         defense = parse("defense", deployment.defense)
         if captured and deployment.defense != "none":
             raise SpecError(
                 "captured updates contain their defence already; compare others under defenses"
             )
-    crafting = parse("crafting", "honest")
-    values = (dataset, model, training, crafting, client, defense)
     with at_key("thresholds"):
-        thresholds = _thresholds(deployment.thresholds, dataset.modality)
+        values = deployment.thresholds or DEFAULT_THRESHOLDS[dataset.modality]
+        thresholds = tuple(threshold_of(text, v, dataset.modality) for text, v in values.items())
     with at_key("attacker.grants"):
         for grant in deployment.attacker.grants:
             if grant not in GRANTS:
                 raise SpecError(f"unknown grant {grant!r}; {nearest(grant, GRANTS)}")
-    specs = dict(zip(LEVELS, values, strict=False))
-    axes = read_axes(deployment.vary, specs)
-    found = Resolved(deployment, settings, specs, axes, captured, scored, thresholds)
-    _check(found)
-    return found
+    chosen = (dataset, model, training, parse("crafting", "honest"), client, defense)
+    specs = dict(zip(LEVELS, chosen, strict=False))
+    varied = tuple(_varying(field, others, specs) for field, others in deployment.vary.items())
+    resolved = Resolved(deployment, settings, specs, varied, captured, scored, thresholds)
+    _check(resolved)
+    return resolved
 
 
-def _dataset(written: Any, folder: Path, settings: Settings) -> tuple[Any, Settings]:
-    """Return the dataset, and the settings with the folder that contains its images."""
+def dataset_of(written: Any, folder: Path, settings: Settings) -> tuple[Any, Settings]:
+    """Return a dataset, and the settings with the folder that contains its images.
+
+    Args:
+        written: a spec, a folder of images, or the fields of such a dataset with the key folder. A
+            folder that is a link keeps its name.
+        folder: to which the folder of images is relative.
+        settings: configuration.
+
+    Raises:
+        DataError: neither a registered dataset nor a folder.
+        SpecError: a field is unknown or invalid.
+    """
     if isinstance(written, str) and written.partition("+")[0] in load("dataset"):
         return parse("dataset", written), settings
     fields = {"folder": written} if isinstance(written, str) else dict(written)
     if "folder" not in fields:
         raise SpecError("key 'folder' is missing: the folder of the images")
-    root = (folder / str(fields["folder"])).resolve()
+    root = Path(os.path.abspath(folder / str(fields["folder"])))  # noqa: PTH100 (a link keeps its name)
     if not root.is_dir():
         raise DataError(
             f"{fields['folder']!r} is neither a registered dataset nor a folder in {folder}; "
@@ -150,6 +220,32 @@ def _dataset(written: Any, folder: Path, settings: Settings) -> tuple[Any, Setti
     parse("dataset", str(dataset))
     paths = {"data_dir": root.parent, "captures_dir": settings.captures}
     return dataset, settings.model_copy(update=paths)
+
+
+def model_of(written: str) -> Any:
+    """Return a model; a name with a dot is a user's function."""
+    name = written.partition("+")[0]
+    own = "." in name and "=" not in name
+    return parse("model", f"custom+factory={written}" if own else written)
+
+
+def client_of(written: Mapping[str, Any], varied: Collection[str] = ()) -> Any:
+    """Return the client with these fields.
+
+    Args:
+        written: its fields; ``name`` is fedsgd unless a field has to do with local steps.
+        varied: other fields that the client must have.
+    """
+    _check_no_size(written)
+    fields = dict(written)
+    name = fields.pop("name", "fedavg" if LOCAL & {*fields, *varied} else "fedsgd")
+    return build_spec(find("client", str(name)), fields)
+
+
+def _check_no_size(fields: Iterable[str]) -> None:
+    for field in fields:
+        if field in SIZES:
+            raise SpecError(f"field {field!r} is not for the client; use the key victims beside it")
 
 
 def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
@@ -163,30 +259,6 @@ def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
             f"{dataset}; correct model and data, or name another capture"
         )
     return cell
-
-
-def _has_truth(cell: Cell, settings: Settings) -> bool:
-    return (Captures(settings.captures).folder(cell.client.capture) / PRIVATE).is_file()
-
-
-def _training_and_client(deployment: Deployment, captured: tuple[Cell, ...]) -> tuple[Any, Any]:
-    """Return the training and the simulated client; those of a capture, if there is one."""
-    if captured:
-        with at_key("client"):
-            if deployment.client:
-                raise SpecError("captures say what their clients did; leave client out")
-        kept = set(FedAvg.model_fields) - {"victims", "repeats", "labels", "classes"}
-        fields = {key: value for key, value in captured[0].client if key in kept}
-        return captured[0].training, build_spec(FedAvg, fields)
-    with at_key("training"):
-        training = parse("training", deployment.training)
-    with at_key("client"):
-        return training, client_of(deployment.client, deployment.vary)
-
-
-def _thresholds(written: Mapping[str, float], modality: str) -> tuple[Threshold, ...]:
-    values = written or DEFAULT_THRESHOLDS[modality]
-    return tuple(threshold_of(text, value, modality) for text, value in values.items())
 
 
 def threshold_of(text: str, value: float, modality: str) -> Threshold:
@@ -208,16 +280,82 @@ def threshold_of(text: str, value: float, modality: str) -> Threshold:
     return Threshold(metric, value)
 
 
-def _check(found: Resolved) -> None:
+def _varying(field: str, written: Sequence[Any], specs: Mapping[str, Any]) -> Varying:
+    """Return what a key below vary compares.
+
+    Raises:
+        SpecError: a field or value is unknown or invalid, or the deployment does not allow it;
+            names the key.
+    """
+    others: list[Spec]
+    with at_key(f"vary.{field}"):
+        if field == MODEL:
+            level = MODEL
+            if isinstance(specs[TRAINING], Captured):
+                raise SpecError(
+                    f"the captured parameters are those of model {specs[MODEL]}; assess other "
+                    "models in a deployment without captures"
+                )
+            others = [model_of(str(value)) for value in written]
+        elif field == TRAINING:
+            level, others = TRAINING, [parse(TRAINING, str(value)) for value in written]
+        elif field == ROUNDS:
+            level, others = TRAINING, list(_with_rounds(specs[TRAINING], written))
+        else:
+            level, others = "client", list(_clients(specs["client"], field, written))
+    compared = Varying(field, level, tuple(dict.fromkeys([specs[level], *others])), specs[level])
+    if any(compared.number(spec) is None for spec in compared.specs):
+        return compared
+    return replace(
+        compared, specs=tuple(sorted(compared.specs, key=lambda spec: compared.number(spec) or 0.0))
+    )
+
+
+def _with_rounds(training: Any, written: Sequence[Any]) -> Iterator[Spec]:
+    """Yield federated trainings of the rounds before that of the update; 0 is no training."""
+    if isinstance(training, Untrained):
+        training = Federated(**dict(training))
+    if not isinstance(training, Federated):
+        remedy = f"set training: federated, or vary {{{TRAINING}: [untrained, {training}]}}"
+        if isinstance(training, Captured):
+            remedy = "list captures of several rounds under captures (gleak import --rounds)"
+        raise SpecError(f"training {training} has no federated rounds; {remedy}")
+    for rounds in written:
+        if str(rounds) == "0":
+            yield Untrained(**{key: getattr(training, key) for key in Untrained.model_fields})
+        else:
+            yield changed(training, {"rounds": rounds})
+
+
+def _clients(client: Any, field: str, written: Sequence[Any]) -> Iterator[Spec]:
+    """Yield the client with other values of a field."""
+    _check_no_size([field])
+    if field in ELSEWHERE:
+        raise SpecError(f"{field!r} cannot be varied; {ELSEWHERE[field]}")
+    fields = [name for name in type(client).model_fields if name not in SIZES]
+    if field not in fields:
+        hint = nearest(field, [*fields, MODEL, TRAINING, ROUNDS])
+        raise SpecError(f"{field!r} cannot be varied for client {client.name!r}; {hint}")
+    for value in written:
+        yield changed(client, {field: value})
+
+
+def _check(resolved: Resolved) -> None:
     """Check that the specs fit each other, the data and the user's network.
 
     Raises:
         SpecError: names the key.
     """
-    settings, cell = found.settings, Cell(found.specs)
+    settings, cell = resolved.settings, Cell(resolved.specs)
     with at_key("data"):
         cell.dataset.check_data(settings.data_dir, download=settings.download)
-        _check_folder(cell.dataset, settings.data_dir)
+        if isinstance(cell.dataset, ImageFolderDataset):
+            tests = cell.dataset.root(settings.data_dir) / "test"
+            if not tests.is_dir() or not class_folders(tests):
+                raise DataError(
+                    f"{tests}: clients hold images of the test split, but there is no class "
+                    f"folder; put images into {tests}/<class>/, of at least two classes"
+                )
     with at_key("client"):
         _check_batch(cell, settings.data_dir)
     with at_key("model"):
@@ -227,30 +365,14 @@ def _check(found: Resolved) -> None:
         _check_training(cell, settings.data_dir)
     with at_key("client, defense"):
         cell.check()
-    for axis in found.axes:
-        with at_key(f"vary.{axis.field}"):
-            for value in axis.values:
-                _check_varied(Cell({**found.specs, axis.level: value.spec}), settings)
-
-
-def _check_varied(cell: Cell, settings: Settings) -> None:
-    """Raise an error if a spec that varies does not fit those of the deployment, or the data."""
-    cell.check()
-    _check_batch(cell, settings.data_dir)
-    _check_training(cell, settings.data_dir)
-    check_own_model(cell, settings.data_dir)
-
-
-def _check_folder(dataset: Any, data_dir: Path) -> None:
-    """Raise an error if an image folder has no classes."""
-    if not isinstance(dataset, ImageFolderDataset):
-        return
-    tests = dataset.root(data_dir) / "test"
-    if not tests.is_dir() or not class_folders(tests):
-        raise DataError(
-            f"{tests}: clients hold images of the test split, but there is no class folder; put "
-            f"images into {tests}/<class>/, of at least two classes"
-        )
+    for varying in resolved.varied:
+        with at_key(f"vary.{varying.field}"):
+            for spec in varying.specs:
+                other = Cell({**resolved.specs, varying.level: spec})
+                other.check()
+                _check_batch(other, settings.data_dir)
+                _check_training(other, settings.data_dir)
+                check_own_model(other, settings.data_dir)
 
 
 def _check_batch(cell: Cell, data_dir: Path) -> None:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -95,6 +95,11 @@ class Best(AttackSpec):
     """
 
     source = "ours, of the attacks that it runs"
+    parts: ClassVar[tuple[type[AttackSpec], ...]] = (
+        *(AGIC, Aono, CPAEdges, CPANoisy, CPL, GradInversion, InvertGrad),
+        *(MatrixCompletion, ROG, Spear),
+    )
+    """The attacks among which it chooses."""
 
     budget: int = parameter(
         4800, "iterations of gradient matching for one victim", source="InvertGrad reference", ge=1

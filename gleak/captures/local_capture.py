@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from gleak.captures.round_folder import RoundFolder
-from gleak.captures.states import State, described, is_dense, write_state
+from gleak.captures.round_folder import RoundFolder, State, described, is_dense, write_state
 from gleak.captures.truth import check_samples
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.models.parameters import trained_parameters

@@ -6,12 +6,11 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from gleak.core.errors import ArtifactError, DataError, nearest
+from gleak.core.errors import DataError, nearest
 
 MODEL = "model.h5"
 UPDATE = "update.h5"
 PRIVATE = "private.h5"
-IMPORT_AGAIN = "use the command printed by gleak import, or import it again"
 
 
 @dataclass(frozen=True)
@@ -85,21 +84,3 @@ class Captures:
                 else f"{path} is missing; import the capture again: gleak import {name} --replace"
             )
         return path
-
-
-def check_field(expected: object, actual: object, field: str, captured: Path) -> None:
-    """Raise if a field of a capture differs from the client's spec.
-
-    Args:
-        expected: value in the spec.
-        actual: value in the file.
-        field: name of the field.
-        captured: path of the file.
-
-    Raises:
-        ArtifactError: the values differ.
-    """
-    if expected != actual:
-        raise ArtifactError(
-            f"{captured}: {field} is {actual}, but {expected} in the client's spec; {IMPORT_AGAIN}"
-        )

@@ -1,22 +1,28 @@
-"""Folders of captured rounds, which `gleak.capture` and `gleak.captures.flower` write.
+"""Folders of captured rounds, which `gleak.capture` and `gleak.captures.frameworks.flower` write.
 
 before.safetensors           state dict that was broadcast
 client-<name>.safetensors    state dict of a client after training; its metadata may contain the
                              fields `RECORDED` of `gleak.clients.captured.Captured`
 truth-<name>.safetensors     inputs and labels of that client, if they are known
+
+State dicts are read from safetensors only, so that code in a file cannot run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from gleak.captures.states import State, read_state
+from gleak.artifacts.atomic import renamed
 from gleak.core.errors import ArtifactError, DataError
 from gleak.core.spec import checked_name
 
@@ -24,6 +30,9 @@ RECORDED = ("batch_size", "local_steps", "local_lr")
 Arrays = dict[str, np.ndarray]
 CLIENT, TRUTH, SUFFIX = "client-", "truth-", ".safetensors"
 ROUND = "round-"
+PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
+PICKLE_BEGINS = (b"\x80", b"PK")
+State = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,7 @@ class RoundFolder:
         if not clients:
             raise ArtifactError(
                 f"{self.path}: no {CLIENT}*{SUFFIX}; give the folder of one round, as "
-                "gleak.capture and gleak.captures.flower write it"
+                "gleak.capture and gleak.captures.frameworks.flower write it"
             )
         truths = [path.with_name(f"{TRUTH}{path.name.removeprefix(CLIENT)}") for path in clients]
         known = [path for path in truths if path.exists()]
@@ -165,3 +174,64 @@ def _equal(one: State, other: State) -> bool:
     return one.keys() == other.keys() and all(
         torch.equal(value, other[name]) for name, value in one.items()
     )
+
+
+def read_state(path: Path) -> State:
+    """Read the tensors of a file by name.
+
+    Raises:
+        ArtifactError: the file is missing, pickled, or not a complete safetensors file.
+    """
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file")
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        with path.open("rb") as file:
+            begins = file.read(2)
+        if path.suffix in PICKLED or begins.startswith(PICKLE_BEGINS):
+            raise ArtifactError(
+                f"{path}: a pickle, which can run any code; if you trust it, convert it: "
+                f"{conversion(path)}"
+            ) from None
+        raise ArtifactError(f"{path}: not a complete safetensors file ({error})") from None
+
+
+def write_state(
+    path: Path, values: Mapping[str, Any], metadata: dict[str, str] | None = None
+) -> None:
+    """Write arrays or tensors by name, readable by their owner alone, without waiting for the disk.
+
+    Raises:
+        ArtifactError: no permission or no space; no partial file remains.
+    """
+    tensors = {name: torch.as_tensor(value) for name, value in values.items()}
+    with renamed(path, private=True) as temporary:
+        save_file(tensors, temporary, metadata)
+
+
+def is_dense(value: Any) -> bool:
+    """Return True for a tensor that holds all of its values, in a type that safetensors has."""
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and value.dtype != torch.complex128
+        and not (value.is_quantized or value.is_nested or value.is_meta)
+    )
+
+
+def described(value: Any) -> str:
+    """Return the type of a value, and of a tensor those of its values and its layout."""
+    if isinstance(value, Tensor):
+        return f"a tensor of {value.dtype}, {value.layout}, on {value.device.type}"
+    return type(value).__name__
+
+
+def conversion(path: Path) -> str:
+    """Return a command that converts a pickled state dict to safetensors in the same folder."""
+    code = (
+        "import torch; from safetensors.torch import save_file; "
+        f"save_file({{k: v.clone() for k, v in torch.load({str(path)!r}, map_location='cpu', "
+        f"weights_only=True).items()}}, {str(path.with_suffix('.safetensors'))!r})"
+    )
+    return f"python -c {shlex.quote(code)}"

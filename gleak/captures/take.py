@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
-from gleak.captures.locations import IMPORT_AGAIN, check_field
 from gleak.core.errors import ArtifactError
 from gleak.knowledge.loading import fingerprints
 from gleak.models.batch_norm import batch_statistics
@@ -21,10 +19,10 @@ from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import write_truth
+from gleak.studies.cell import Cell
 from gleak.training.base import test_accuracy
 
-if TYPE_CHECKING:
-    from gleak.studies.cell import Cell
+IMPORT_AGAIN = "use the command printed by gleak import, or import it again"
 
 
 def take_captured_model(cell: Cell, captured: Path, dataset_path: Path, output: Path) -> None:
@@ -65,9 +63,9 @@ def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:
         ArtifactError: a hyperparameter of the clients differs from the cell.
     """
     update, client = Update.read(captured), cell.client
-    check_field(client.victims, update.victims, "victims", captured)
+    _check_field(client.victims, update.victims, "victims", captured)
     for field, expected in {"content": client.content, **client.protocol}.items():
-        check_field(expected, getattr(update, field), field, captured)
+        _check_field(expected, getattr(update, field), field, captured)
     replace(update, spec=str(cell)).write(output)
 
 
@@ -99,8 +97,8 @@ def take_captured_truth(
     """
     private, dataset = Private.read(captured), Dataset.read(dataset_path)
     victims, samples = private.labels.shape
-    check_field(cell.client.victims, victims, "victims", captured)
-    check_field(cell.client.batch_size, samples, "batch_size", captured)
+    _check_field(cell.client.victims, victims, "victims", captured)
+    _check_field(cell.client.batch_size, samples, "batch_size", captured)
     network = load_network(Model.read(parameters_path), str(parameters_path))
     network = cell.client.run(network.to(choose_device(device)))
     truth, clients_per_update = (private.inputs, private.labels), cell.defense.clients_per_update
@@ -113,10 +111,14 @@ def take_captured_truth(
         drift=measure_drift(cell.client, network, *truth, seed, clients_per_update),
     )
     statistics = batch_statistics(network, private.inputs)
-    write_truth(dataset, complete, statistics, _others(dataset, private), folder, seed)
+    own = fingerprints(private.inputs.reshape(-1, *dataset.shape))
+    others = np.flatnonzero(~np.isin(fingerprints(dataset.train_inputs), own))
+    write_truth(dataset, complete, statistics, others, folder, seed)
 
 
-def _others(dataset: Dataset, private: Private) -> np.ndarray:
-    """Return the positions of the training samples that equal none of the clients' samples."""
-    private_prints = fingerprints(private.inputs.reshape(-1, *dataset.shape))
-    return np.flatnonzero(~np.isin(fingerprints(dataset.train_inputs), private_prints))
+def _check_field(expected: object, actual: object, field: str, captured: Path) -> None:
+    """Raise an `ArtifactError` if a field of a capture differs from the client's spec."""
+    if expected != actual:
+        raise ArtifactError(
+            f"{captured}: {field} is {actual}, but {expected} in the client's spec; {IMPORT_AGAIN}"
+        )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.captures.states import State, described, is_dense, read_state
+from gleak.captures.round_folder import State, described, is_dense, read_state
 from gleak.clients.captured import Captured
 from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
@@ -28,7 +28,7 @@ REFINEMENTS = 6
 
 
 @dataclass(frozen=True)
-class Comparison:
+class UpdateComparison:
     """Captured updates compared with those computed from the true samples.
 
     Args:
@@ -151,7 +151,7 @@ def _check_range(
 
 def compare_updates(
     client: Captured, network: nn.Module, update: Mapping[str, np.ndarray], truth: Private
-) -> Comparison:
+) -> UpdateComparison:
     """Compare captured updates with those computed from the true samples.
 
     Stochastic layers are made deterministic, and batch normalisation is in the clients' mode. If
@@ -180,11 +180,11 @@ def compare_updates(
     return replace(found, rate=rate) if fitted.agrees else found
 
 
-def _compare(captured: Sequence[State], computed: Sequence[State]) -> Comparison:
+def _compare(captured: Sequence[State], computed: Sequence[State]) -> UpdateComparison:
     """Compare the updates of all clients."""
     pairs = list(zip(captured, computed, strict=True))
     errors = tuple(relative_error(*pair) for pair in pairs)
-    return Comparison(errors, float(np.median([_factor(*pair) for pair in pairs])))
+    return UpdateComparison(errors, float(np.median([_factor(*pair) for pair in pairs])))
 
 
 def _computed(client: Captured, network: nn.Module, truth: Private) -> list[State]:

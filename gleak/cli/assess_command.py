@@ -5,26 +5,17 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gleak.cli.common import CONFIG, EXIT_FINDING, Add, complain, read_settings
+from gleak.assessment.deployment import write_template
+from gleak.cli.common import EXIT_FINDING, complain, settings_here
 from gleak.core.errors import GleakError, SpecError, needs_extra
-
-if TYPE_CHECKING:
-    from gleak.core.settings import Settings
 
 DEPLOYMENT = Path("deployment.yaml")
 EXIT_BAD_FILE = 2
 
 
-def add_assess_command(add: Add) -> None:
-    """Add the command.
-
-    Args:
-        add: adds a command by its name, function and help.
-    """
-    text = "assess a deployment; exit with 3 if clients are exposed, with 2 if its file is wrong"
-    command: ArgumentParser = add("assess", run_assess, text)
+def add_assess(command: ArgumentParser) -> None:
+    """Add the options of ``gleak assess``."""
     command.add_argument(
         "file",
         nargs="?",
@@ -52,9 +43,7 @@ def add_assess_command(add: Add) -> None:
 def run_assess(arguments: Namespace) -> int:
     """Run ``gleak assess [FILE] [-- OPTION ...]``."""
     with needs_extra("workflow"):
-        from gleak.assessment.assess import PAGE, prepare
-    from gleak.assessment.deployment import write_template
-    from gleak.assessment.workflow_run import find_snakefile
+        from gleak.assessment.assess import PAGE, find_snakefile, prepare
 
     file, options = words_of(arguments)
     try:
@@ -64,7 +53,7 @@ def run_assess(arguments: Namespace) -> int:
             return 0
         snakefile = find_snakefile(arguments.snakefile)
         thresholds = read_thresholds(arguments.fail_above)
-        assessment = prepare(file, arguments.output, configured(), thresholds)
+        assessment = prepare(file, arguments.output, settings_here(), thresholds)
     except GleakError as error:
         place = f"{file}: "
         text = str(error)
@@ -74,6 +63,7 @@ def run_assess(arguments: Namespace) -> int:
     if arguments.plan:
         return 0
     assessment.write()
+    print(assessment.study_file, flush=True)
     report = assessment.run(snakefile, options)
     if report is None:
         print(assessment.log.read_text(encoding="utf-8"), "nothing was run, so no report", sep="\n")
@@ -91,26 +81,17 @@ def words_of(arguments: Namespace) -> tuple[Path, list[str]]:
     return arguments.file, arguments.options
 
 
-def configured() -> Settings:
-    """Return the configuration in the current folder, or the default one if there is none."""
-    from gleak.core.settings import Settings
-
-    return read_settings(CONFIG, {}) if CONFIG.is_file() else Settings(studies=[])
-
-
 def read_thresholds(texts: Sequence[str]) -> dict[str, float]:
     """Read thresholds of the command line.
 
     Raises:
         SpecError: one is not of the form METRIC=VALUE.
     """
-    found = {}
+    thresholds = {}
     for text in texts:
         metric, _, value = text.rpartition("=")
         try:
-            found[metric] = float(value)
+            thresholds[metric] = float(value if metric else "none")
         except ValueError:
             raise SpecError(f"--fail-above {text}: write METRIC=VALUE, such as ssim=0.5") from None
-        if not metric:
-            raise SpecError(f"--fail-above {text}: write METRIC=VALUE, such as ssim=0.5")
-    return found
+    return thresholds

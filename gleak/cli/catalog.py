@@ -1,24 +1,82 @@
-"""Tables of registered names, for ``gleak list`` and ``gleak describe``."""
+"""Commands ``gleak list`` and ``gleak describe``: tables of registered names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from inspect import getdoc
-from itertools import groupby
+from itertools import groupby, product
+from pathlib import Path
 from sys import modules
 from typing import Any
 
 from pydantic.fields import FieldInfo
+from tabulate import tabulate
 
-from gleak.cli.examples import example_of
-from gleak.core.errors import SpecError, nearest
+from gleak.cli.common import settings_here
+from gleak.cli.completion import kinds, offer, specs_of
+from gleak.core.errors import IncompatibleError, SpecError, nearest
 from gleak.core.registry import PACKAGES, find, kinds_of, load, parse
 from gleak.core.spec import Spec, allowed_values, format_spec, format_value, split_spec
+from gleak.knowledge.base import Pretraining
+from gleak.studies.cell import LEVELS, Cell, Paths
 
 REQUIRED = "required"
 EQUATION = re.compile(r"(?:Eq\.|Equations?|Algorithm) \d+[a-z]?(?:(?:, | and | to )\d+)*")
 Record = dict[str, str]
+RESULTS = Path("results")
+CANDIDATES = {
+    "dataset": ("digits", "photos", "breast_cancer"),
+    "model": ("lenet", "fc2", "lenet5", "vgg_small", "mlp", "vgg16", "resnet20"),
+    "training": ("untrained", "central", "captured"),
+    "crafting": ("honest", "mkor", "fishing"),
+    "client": (
+        "fedsgd",
+        "fedsgd+batch_size=4",
+        "fedavg+local_steps=5",
+        "fedsgd+loss=nll_raw",
+        "epochs",
+        "captured",
+    ),
+    "defense": ("none",),
+}
+"""Specs of the levels before that of an example, the preferred first."""
+FILES = {
+    "dataset": "dataset.h5",
+    "model": "untrained/model.h5",
+    "training": "model.h5",
+    "crafting": "scores.csv",
+    "client": "none/update.h5",
+    "defense": "update.h5",
+    "attack": "scores.csv",
+}
+
+
+def add_list(command: ArgumentParser) -> None:
+    """Add the options of ``gleak list``."""
+    kind = command.add_argument("kind", nargs="?", metavar="KIND", help="dataset, attack, ...")
+    offer(kind, kinds)
+
+
+def run_list(arguments: Namespace) -> int:
+    """Run ``gleak list [KIND]``."""
+    settings_here()
+    print(list_registered(arguments.kind))
+    return 0
+
+
+def add_describe(command: ArgumentParser) -> None:
+    """Add the options of ``gleak describe``."""
+    text = "a name, or a spec such as cpl+restarts=2"
+    offer(command.add_argument("name", metavar="NAME", help=text), specs_of())
+
+
+def run_describe(arguments: Namespace) -> int:
+    """Run ``gleak describe NAME``."""
+    settings_here()
+    print(describe(arguments.name))
+    return 0
 
 
 def list_registered(kind: str | None = None) -> str:
@@ -32,8 +90,15 @@ def list_registered(kind: str | None = None) -> str:
     Raises:
         SpecError: there is no such kind.
     """
-    kinds = PACKAGES if kind is None else (kind,)
-    return "\n\n".join("\n".join([kind, *_families(kind)]) for kind in kinds)
+    parts = []
+    for shown in PACKAGES if kind is None else (kind,):
+        width = max(map(len, load(shown)))
+        lines = [shown]
+        for heading, members in families(shown).items():
+            lines.append(f"  {heading}")
+            lines += (f"    {cls.name:<{width}}  {summary(cls)}" for cls in members)
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def families(kind: str) -> dict[str, list[type[Spec]]]:
@@ -43,14 +108,6 @@ def families(kind: str) -> dict[str, list[type[Spec]]]:
         summary(modules[module]).rstrip(".:"): list(members)
         for module, members in groupby(classes, lambda cls: cls.__module__)
     }
-
-
-def _families(kind: str) -> Iterator[str]:
-    """Yield the lines of all families of a kind, in the order of their modules."""
-    width = max(map(len, load(kind)))
-    for heading, members in families(kind).items():
-        yield f"  {heading}"
-        yield from (f"    {cls.name:<{width}}  {summary(cls)}" for cls in members)
 
 
 def describe(text: str) -> str:
@@ -63,19 +120,18 @@ def describe(text: str) -> str:
         SpecError: no kind has the name, or the spec is invalid.
     """
     name, fields = split_spec(text)
-    kinds = kinds_of(name)
-    if not kinds:
+    known_kinds = kinds_of(name)
+    if not known_kinds:
         names = {known for kind in PACKAGES for known in load(kind)}
         raise SpecError(f"unknown name {name!r}; {nearest(name, names)}")
     return "\n\n\n".join(
-        _describe_class(find(kind, name), parse(kind, text) if fields else None) for kind in kinds
+        _describe_class(find(kind, name), parse(kind, text) if fields else None)
+        for kind in known_kinds
     )
 
 
 def align(records: list[Record]) -> str:
     """Format records as a table without its empty columns."""
-    from tabulate import tabulate
-
     headings = [key for key in records[0] if any(record[key] for record in records)]
     rows = [[record[key] for key in headings] for record in records]
     return tabulate(rows, headings, tablefmt="simple", disable_numparse=True)
@@ -118,6 +174,26 @@ def example(cls: type[Spec], spec: Spec | None = None) -> str:
     except SpecError:
         return ""
     return f"snakemake {path}" if path else ""
+
+
+def example_of(spec: Spec) -> str:
+    """Return the path of a file that uses a spec; empty if its kind is not part of paths."""
+    if spec.kind == "knowledge":
+        for dataset in CANDIDATES["dataset"]:
+            try:
+                return str(Paths(RESULTS).knowledge(Pretraining.parse(dataset, str(spec))))
+            except (SpecError, IncompatibleError):
+                continue
+    if spec.kind not in LEVELS:
+        return ""
+    levels = LEVELS[: LEVELS.index(spec.kind)]
+    for texts in product(*(CANDIDATES[level] for level in levels)):
+        try:
+            cell = Cell.parse({**dict(zip(levels, texts, strict=True)), spec.kind: str(spec)})
+        except (SpecError, IncompatibleError):
+            continue
+        return str(Paths(RESULTS).folder(cell) / FILES[spec.kind])
+    return ""
 
 
 def describe_field(key: str, field: FieldInfo, spec: Spec | None = None) -> Record:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from argparse import ArgumentParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gleak.core.errors import GleakError, SpecError
-
-if TYPE_CHECKING:
-    from gleak.core.settings import Settings
+from gleak.core.plugins import use_plugins
+from gleak.core.settings import Settings
+from gleak.core.yaml_input import load_mapping
 
 CONFIG = Path("config.yaml")
 EXIT_FINDING = 3
 WIDTH = 100
-Command = Callable[[Namespace], int]
-Add = Callable[[str, Command, str], ArgumentParser]
 
 
 def add_config_option(command: ArgumentParser) -> None:
@@ -26,16 +23,17 @@ def add_config_option(command: ArgumentParser) -> None:
     command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help=text)
 
 
+def add_scale_option(command: ArgumentParser) -> None:
+    """Add the option for another scale than the configured one."""
+    command.add_argument("--scale", metavar="SCALE", help="quick, small, gpu or paper")
+
+
 def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
     """Read the configuration and replace some of its values.
 
     Raises:
         SpecError: the file is missing or not a mapping, or a key or value is invalid.
     """
-    from gleak.core.plugins import use_plugins
-    from gleak.core.settings import Settings
-    from gleak.core.yaml_input import load_mapping
-
     if not path.is_file():
         raise SpecError(
             f"{path}: no such file; change to the folder of the Snakefile, or give --config FILE"
@@ -46,10 +44,11 @@ def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
     return settings
 
 
-def use_configured_plugins() -> None:
-    """Import the plug-ins of the configuration in the current folder, if there is one."""
-    if CONFIG.is_file():
-        read_settings(CONFIG, {})
+def settings_here(path: Path = CONFIG, changes: dict[str, Any] | None = None) -> Settings:
+    """Read the configuration; that of the current folder need not exist."""
+    if path == CONFIG and not path.is_file():
+        return Settings.read(changes or {})
+    return read_settings(path, changes or {})
 
 
 def complain(error: GleakError) -> None:

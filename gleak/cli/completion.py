@@ -5,8 +5,7 @@ It is switched on in bash or zsh by ``eval "$(register-python-argcomplete gleak)
 
 from __future__ import annotations
 
-import os
-from argparse import Action, ArgumentParser
+from argparse import Action
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -21,14 +20,6 @@ Completer = Callable[..., list[str]]
 def offer(action: Action, completer: Completer) -> None:
     """Set what the shell offers for an argument."""
     action.completer = completer  # type: ignore[attr-defined]
-
-
-def complete(parser: ArgumentParser) -> None:
-    """Answer the shell and end the process, if it asks for completions."""
-    if "_ARGCOMPLETE" in os.environ:
-        from argcomplete import autocomplete
-
-        autocomplete(parser)
 
 
 def kinds(prefix: str, **_: Any) -> list[str]:

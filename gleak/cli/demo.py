@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,28 @@ TRAIN = "photos+size={size}+crops=8"
 """Dataset whose mean training image is the blind control."""
 SIZES = range(8, 226)
 BRIGHTEST = 255
+
+
+def add_demo(command: ArgumentParser) -> None:
+    """Add the options of ``gleak demo``."""
+    text = "spec of the attack; default spear"
+    command.add_argument("--attack", default="spear", metavar="SPEC", help=text)
+    text = "spec of the defence; default none"
+    command.add_argument("--defense", default="none", metavar="SPEC", help=text)
+    text = "side of the photographs; default 224"
+    command.add_argument("--size", type=int, default=224, metavar="PX", help=text)
+    output = Path("demo.png")
+    command.add_argument(
+        "--output", type=Path, default=output, metavar="PNG", help="default ./demo.png"
+    )
+
+
+def run_demo(arguments: Namespace) -> int:
+    """Run ``gleak demo [--attack SPEC] [--defense SPEC] [--size PX] [--output PNG]``."""
+    outcome = attack_photographs(arguments.attack, arguments.size, defense=arguments.defense)
+    outcome.draw(arguments.output)
+    print(f"{outcome}\n\n{arguments.output.resolve()}")
+    return 0
 
 
 @dataclass(frozen=True)

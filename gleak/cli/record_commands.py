@@ -6,43 +6,29 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from gleak.cli.common import Add, add_config_option, read_settings
+from gleak.cli.common import add_config_option, read_settings
 from gleak.cli.completion import offer, studies
 from gleak.cli.study_commands import study_file
 from gleak.core.errors import ArtifactError, SpecError
+from gleak.figures.recorded import finished_grids, record_grid, record_picture
+from gleak.figures.results_page import records_of, write_results
+from gleak.studies.study import load_study
 
 RECORDS = Path("docs/results")
 
 
-def add_record_commands(add: Add) -> None:
-    """Add the commands for recorded runs.
-
-    Args:
-        add: adds a command by its name, function and help.
-    """
-    command = add("record", run_record, "record the scores of a run's finished grids")
+def add_record(command: ArgumentParser) -> None:
+    """Add the options of ``gleak record``."""
     offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
     text = "grids; default all that are finished"
     command.add_argument("grids", nargs="*", metavar="GRID", help=text)
     command.add_argument("--scale", metavar="SCALE", help="default as configured")
     _add_folder(command)
     add_config_option(command)
-    command = add("results", run_results, "write the pages of recorded runs")
-    offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
-    _add_folder(command)
-
-
-def _add_folder(command: ArgumentParser) -> None:
-    command.add_argument(
-        "--folder", type=Path, default=RECORDS, metavar="DIR", help=f"records; default {RECORDS}"
-    )
 
 
 def run_record(arguments: Namespace) -> int:
     """Run ``gleak record STUDY [GRID ...] [--scale SCALE]``."""
-    from gleak.figures.recorded import finished_grids, record_grid, record_picture
-    from gleak.studies.study import load_study
-
     settings = read_settings(
         arguments.config, {"scale": arguments.scale} if arguments.scale else {}
     )
@@ -63,11 +49,19 @@ def run_record(arguments: Namespace) -> int:
     return 0
 
 
+def add_results(command: ArgumentParser) -> None:
+    """Add the options of ``gleak results``."""
+    offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
+    _add_folder(command)
+
+
+def _add_folder(command: ArgumentParser) -> None:
+    text = f"records; default {RECORDS}"
+    command.add_argument("--folder", type=Path, default=RECORDS, metavar="DIR", help=text)
+
+
 def run_results(arguments: Namespace) -> int:
     """Run ``gleak results STUDY``: write a page for each recorded scale."""
-    from gleak.figures.results_page import records_of, write_results
-    from gleak.studies.study import load_study
-
     file = study_file(arguments.study)
     study = load_study(file)
     published = file.parent / "published" / f"{study.name}.csv"

@@ -1,11 +1,12 @@
-"""Table and picture of scores, for ``gleak scores`` and ``gleak inspect``."""
+"""Command ``gleak scores``: a table of scores, and a picture of the reconstructions."""
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -13,16 +14,21 @@ from scipy.special import stdtrit
 from tabulate import tabulate
 
 from gleak.artifacts.atomic import atomic
+from gleak.cli.common import WIDTH, settings_here
 from gleak.core.errors import ArtifactError, DamagedError, SpecError, nearest
 from gleak.core.numbers import DASH, REFUSED, format_number
+from gleak.figures.canvas.image_grid import draw_grid
+from gleak.figures.canvas.style import theme
+from gleak.figures.kinds.image_drawing import LAYOUTS
+from gleak.figures.kinds.samples import Images
 from gleak.figures.statistics import CELL, average_batches
+from gleak.figures.strips import read_strips
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
 from gleak.metrics.score_table import REFUSED as REFUSED_STATUS
 from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric, read_spec
 from gleak.studies.cell import LEVELS, TRUTH, Cell
 from gleak.studies.figure_spec import Shown
 
-WIDTH = 100
 LABEL_WIDTH = 40
 CONFIDENCE = 0.95
 SCORES = "scores.csv"
@@ -42,6 +48,30 @@ NOTE = (
     f"{BELOW}: not better than the blind baseline, which ignores the update."
 )
 Row = Sequence[str]
+
+
+def add_scores(command: ArgumentParser) -> None:
+    """Add the options of ``gleak scores``."""
+    paths: dict[str, Any] = {"type": Path, "metavar": "PATH"}
+    text = "scores.csv, or folders that contain some"
+    command.add_argument("paths", nargs="+", help=text, **paths)
+    command.add_argument("--metric", action="append", default=[], metavar="SPEC", dest="metrics")
+    text = "save truth and reconstructions as one picture"
+    command.add_argument("--image", type=Path, metavar="PNG", help=text)
+    for name, default in (("victims", 4), ("samples", 2)):
+        text = f"largest number of {name} in the picture; default {default}"
+        command.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
+
+
+def run_scores(arguments: Namespace) -> int:
+    """Run ``gleak scores PATH ... [--metric SPEC] [--image PNG]``."""
+    settings_here()
+    tables = find_tables(arguments.paths)
+    print(describe_scores(tables, arguments.metrics))
+    if arguments.image is not None:
+        counts = {"victims": arguments.victims, "samples": arguments.samples}
+        print(save_comparison(tables, arguments.image, **counts))
+    return 0
 
 
 def find_tables(paths: Sequence[Path]) -> list[Path]:
@@ -210,12 +240,6 @@ def save_comparison(tables: Sequence[Path], output: Path, *, victims: int, sampl
         ArtifactError: no table is that of an attack, or a file beside it is missing.
         IncompatibleError: the samples are not images.
     """
-    from gleak.figures.canvas.image_grid import draw_grid
-    from gleak.figures.canvas.style import theme
-    from gleak.figures.kinds.image_drawing import LAYOUTS
-    from gleak.figures.kinds.samples import Images
-    from gleak.figures.strips import read_strips
-
     shown = [_shown(table) for table in tables if table.parent.name != TRUTH]
     if not shown:
         raise ArtifactError(f"no {SCORES} of an attack among the given paths, so nothing to draw")

@@ -1,9 +1,9 @@
-"""torch and scikit-learn, loaded when first used.
+"""torch, h5py and scikit-learn, loaded when first used.
 
 `gleak list`, completion and a `snakemake` with nothing to do read the specs of all attacks, models
 and figures, and compute nothing. A module with a spec and its computation, and those that it
-imports, import torch from here and use it in functions only. Hints are not evaluated
-(``from __future__ import annotations``), so they name it as usual: ``torch.Tensor``.
+imports, import torch from here and use it in functions only; so do artifacts with h5py. Hints are
+not evaluated (``from __future__ import annotations``), so they name it as usual: ``torch.Tensor``.
 
 What needs torch when it is defined, such as a subclass of ``torch.nn.Module``, is in a module that
 imports torch as usual, and is itself imported in the function that needs it.
@@ -27,10 +27,12 @@ class _Lazy(ModuleType):
 
 
 if TYPE_CHECKING:
+    import h5py
     import sklearn
     import torch
 else:
+    h5py = _Lazy("h5py")
     sklearn = _Lazy("sklearn")
     torch = _Lazy("torch")
 
-__all__ = ["sklearn", "torch"]
+__all__ = ["h5py", "sklearn", "torch"]

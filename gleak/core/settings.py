@@ -35,7 +35,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     studies: list[Annotated[str, AfterValidator(_usable)]] = Field(
-        description="names of files in studies/ without .yaml, or paths of files that end in .yaml"
+        [],
+        description="names of files in studies/ without .yaml, or paths of files that end in .yaml",
     )
     scale: Scale = Field("quick", description="size of the experiments")
     data_dir: Folder = Field(Path("data"), description="the user's image folders and tables")

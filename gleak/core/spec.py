@@ -73,7 +73,7 @@ def parameter(
 class Spec(BaseModel):
     """Base of all classes that can be named in a path or a study."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: ClassVar[str]
     name: ClassVar[str]

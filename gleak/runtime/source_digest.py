@@ -38,8 +38,9 @@ class Source(NamedTuple):
 def source_digest(*modules: str) -> str:
     """Compute a digest of modules and of everything they import, directly or indirectly.
 
-    Imports inside functions are followed; those under ``if TYPE_CHECKING`` and those of packages
-    other than gleak and the module's own are not. Comments, docstrings and layout do not count. The
+    Imports inside functions are followed; those under ``if TYPE_CHECKING`` are not, nor those of
+    packages other than gleak, the module's own and what stands beside it in a user's folder.
+    Comments, docstrings and layout do not count. The
     code of a package's ``__init__.py`` counts only if something is imported from it, not on the way
     to a submodule.
 
@@ -98,7 +99,21 @@ def _source(name: str) -> Source:
     if key not in _kept():
         _kept()[key] = _read(content, package)
     digest, imported = _kept()[key]
-    return Source(digest, frozenset(map(_module, imported)) - {""})
+    tops = {each.partition(".")[0] for each in imported} - {""}
+    followed = {top for top in tops if _follows(name, top)}
+    names = (each for each in imported if each.partition(".")[0] in followed)
+    return Source(digest, frozenset(map(_module, names)) - {""})
+
+
+@cache
+def _follows(name: str, imported: str) -> bool:
+    """Return True if a module's import of a top-level name is followed."""
+    own = name.partition(".")[0]
+    if imported in (HOME, own) or own == HOME:
+        return imported in (HOME, own)
+    places = [path for path in (_locate(own), _locate(imported)) if path is not None]
+    roots = {path.parents[path.name == "__init__.py"] for path in places}
+    return len(places) == 2 and len(roots) == 1 and not roots.pop().name.endswith("-packages")
 
 
 @cache
@@ -108,15 +123,9 @@ def _reader() -> str:
 
 
 def _read(content: bytes, package: str) -> tuple[str, list[str]]:
-    """Return the digest of a module's code and the full names that it imports and are followed."""
+    """Return the digest of a module's code and the full names that it imports."""
     tree = ast.parse(content)
-    followed = {HOME, package.partition(".")[0]}
-    imports = {
-        imported
-        for node in _run_nodes(tree)
-        for imported in _imported(node, package)
-        if imported.partition(".")[0] in followed
-    }
+    imports = {imported for node in _run_nodes(tree) for imported in _imported(node, package)}
     return _hash(_normal_form(tree).encode()), sorted(imports)
 
 

@@ -195,12 +195,34 @@ def load_study(path: Path | str, scales: Sequence[Scale] = SCALES) -> Study:
     where = f"{path}: study {path.stem!r}"
     file = read_model(StudyFile, _load_file(path), where)
     adopted = _read_adopted(chosen_file(path), file.searches)
+    return build_study(path.stem, file, where, scales, adopted)
+
+
+def build_study(
+    study_name: str,
+    file: StudyFile,
+    where: str,
+    scales: Sequence[Scale] = SCALES,
+    adopted: Adopted | None = None,
+) -> Study:
+    """Return a study and check it.
+
+    Args:
+        study_name: of the study, part of the paths of its tables and figures.
+        file: its content.
+        where: put before errors.
+        scales: as in `load_study`.
+        adopted: results of its searches by scale.
+
+    Raises:
+        SpecError, IncompatibleError: see `load_study`.
+    """
     searches: dict[str, AtScales[Search]] = {}
     for name in file.searches:
-        searches[name] = _search_of(name, file, adopted, dict(searches), where)
+        searches[name] = _search_of(name, file, adopted or {}, dict(searches), where)
     grids = _grids(file, searches, scales, where)
     study = Study(
-        name=path.stem,
+        name=study_name,
         title=file.title,
         paper=file.paper,
         grids=grids,

@@ -9,28 +9,33 @@ def test_my_attack():
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 from unittest.mock import patch
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from gleak.api.client_setting import as_spec
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation
-from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.errors import ArtifactError, IncompatibleError, StoppedError
 from gleak.core.spec import changed
 from gleak.runtime.checkpointing import Journal
-from gleak.testing.interruption import run_interrupted
 from gleak.testing.network_forms import check_attack_on_forms
 from gleak.testing.tiny_cells import TinyCells, check_registered, fitting_model
 
+T = TypeVar("T")
 VICTIMS = 3
 UNLIKE = 4
 """Victims whose updates differ in kind."""
@@ -52,7 +57,8 @@ def check_attack(attack: str | AttackSpec | type[AttackSpec]) -> None:
     field for them; and if it is interrupted at any step it resumes with the same result. Networks
     of unusual forms (layers in another order, unused, frozen or recurrent first ones, scalar
     parameters, double precision, features without a graph) work or are refused before work. Fields
-    whose names end in ``iterations`` are set to a few.
+    whose names end in ``iterations`` are set to a few. It takes minutes; a terminal shows the
+    progress (with pytest, add ``-s``).
 
     Args:
         attack: a registered class, its spec or the spec's text.
@@ -69,11 +75,13 @@ def check_attack(attack: str | AttackSpec | type[AttackSpec]) -> None:
         cases = [case for case in all_cases(cells, spec) if case.is_supported(spec)]
         if not cases:
             next(all_cases(cells, spec)).simulate(spec)
-        for case in cases:
-            for check in [*CHECKS, *(CHECKS_OF_SEARCHES if is_search(spec) else ())]:
-                check(case, spec)
-        check_known_labels(spec)
-        check_attack_on_forms(shortened(spec), cells)
+        wanted = [*CHECKS, *(CHECKS_OF_SEARCHES if is_search(spec) else ())]
+        checks: list[Callable[[], None]]
+        checks = [partial(check, case, spec) for case in cases for check in wanted]
+        checks += [partial(check_known_labels, spec)]
+        checks += [partial(check_attack_on_forms, shortened(spec), cells)]
+        for check in tqdm(checks, f"check_attack {spec}", unit="check", disable=None):
+            check()
 
 
 @dataclass(frozen=True)
@@ -331,6 +339,29 @@ def check_known_labels(spec: AttackSpec) -> None:
     granted = changed(spec, {"labels": "known"}).grants
     assert "labels" not in default.grants, f"{default} is granted labels by default"
     assert granted == default.grants | {"labels"}, f"{spec}: labels=known grants {granted}"
+
+
+def run_interrupted(job: Callable[[], T]) -> tuple[T, int]:
+    """Run a job until it ends, asking it to stop at a later step in every attempt.
+
+    Args:
+        job: does the work inside a `Journal`; called again after each stop.
+
+    Returns:
+        Its result, and the number of times that it was stopped.
+    """
+    for stopped in count():
+        left = [stopped]
+
+        def due(journal: Journal, left: list[int] = left) -> bool:
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGTERM)
+            left[0] -= 1
+            return bool(journal._asked)
+
+        with patch.object(Journal, "due", property(due)), suppress(StoppedError):
+            return job(), stopped
+    raise AssertionError("unreachable")
 
 
 def check_interrupted(case: AttackCase, spec: AttackSpec) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,17 +59,18 @@ class Recurrent(nn.Module):
 
 
 class WithoutGraph(nn.Module):
-    """Features computed under `torch.no_grad`."""
+    """Features that are computed without a graph, with parameters that are trained or frozen."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, body: nn.Module, features: int, mode: Any = torch.no_grad) -> None:
         super().__init__()
-        self.body, self.head = nn.Linear(size, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.body, self.head = body, nn.Linear(features, CLASSES)
+        self.mode = mode
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute logits; Shape (N, *shape) to (N, classes)."""
-        with torch.no_grad():
-            features = self.body(inputs.flatten(1)).relu()
-        logits: Tensor = self.head(features)
+        with self.mode():
+            features = self.body(inputs)
+        logits: Tensor = self.head(features.flatten(1))
         return logits
 
 
@@ -86,7 +88,8 @@ def networks_of_forms(shape: Shape) -> Iterator[tuple[str, nn.Module]]:
     frozen[1].requires_grad_(False)
     yield "a frozen first layer", frozen
     yield "a recurrent layer first", Recurrent(size)
-    yield "features without a graph", WithoutGraph(size)
+    body = nn.Sequential(nn.Flatten(), nn.Linear(size, WIDTH), nn.ReLU())
+    yield "features without a graph", WithoutGraph(body, WIDTH)
     if shape == IMAGE:
         convolution = nn.Conv2d(IMAGE[0], WIDTH, IMAGE[1]), nn.ReLU(), nn.Flatten()
         layers = *convolution, nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)

@@ -13,7 +13,7 @@ from torch import nn
 import gleak
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.cli.audit_report import audit_file
+from gleak.cli.files import audit_file
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.models.broadcast import load_network
 

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 
-from gleak.assessment.assembling import captured_rounds, named_labels, rounds_of, strongest
+from gleak.assessment.assembling import captured_rounds, named_labels, strongest, threat_model
 from gleak.assessment.exposure import exposures
+from gleak.assessment.generated_study import Effort
+from gleak.assessment.resolved import Resolved
 from gleak.studies.cell import Cell
 from tests.assessment.test_exposure import LABELS, MSE, SSIM, rows
+
+Resolve = Callable[..., Resolved]
 
 
 def captured(name: str) -> Cell:
@@ -24,10 +29,10 @@ def captured(name: str) -> Cell:
 
 def test_captures_of_one_training_are_its_rounds() -> None:
     names = ["mine-10", "other-1", "mine-2", "ward-b-3", "ward-b-1", "hand", "hand-a"]
-    cells = {name: captured(name) for name in names}
-    assert rounds_of(cells.values()) == {
-        "mine": {10: cells["mine-10"], 2: cells["mine-2"]},
-        "ward-b": {3: cells["ward-b-3"], 1: cells["ward-b-1"]},
+    rounds = captured_rounds(map(captured, names), rows("best", []), [SSIM])
+    assert {each.field: [point.number for point in each.points] for each in rounds} == {
+        "round of mine": [2, 10],
+        "round of ward-b": [1, 3],
     }
 
 
@@ -80,3 +85,13 @@ def test_labels_of_simulated_and_captured_clients_are_apart() -> None:
     measured: Any = SimpleNamespace(scores=lambda grid: tables.get(grid, nothing))
     found = [(each.attack, each.clients, each.share.value) for each in named_labels(measured)]
     assert found == [("best", "simulated", 1.0), ("best", "captured", 0.5)]
+
+
+def test_summed_updates_are_those_of_several_clients(resolved: Resolve) -> None:
+    summed = "secure_aggregation+clients=2"
+    facts = threat_model(
+        resolved(client={"batch_size": 4}, defenses=[summed, "topk"]), Effort(5, 100)
+    )
+    groups = {each.name: each.text for each in facts if each.name.startswith("client under")}
+    assert list(groups) == [f"client under {summed}"]
+    assert groups[f"client under {summed}"].startswith("2 clients")

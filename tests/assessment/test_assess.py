@@ -20,7 +20,11 @@ def test_a_deployment_becomes_a_study_and_its_configuration(deployment: Path) ->
     found = prepare(deployment, None, SETTINGS, {"psnr": 20})
     found.write()
     assert found.folder == Path("deployment-report")
-    assert list(load_study(found.study_file).grids) == ["deployed", "audit"]
+    study, written = found.generated.study, load_study(found.study_file)
+    assert list(written.grids) == ["deployed", "audit"]
+    assert written.name == study.name and written.figures == study.figures
+    for name, scales in written.grids.items():
+        assert scales["quick"].cells == study.grid(name, "quick").cells
     config = yaml.safe_load((found.folder / CONFIG).read_text())
     assert Settings.read(config).studies == ["deployment-report/assessment-deployment.yaml"]
     assert config["seed"] == 3
@@ -40,7 +44,7 @@ def test_the_page_which_shows_samples_is_open_to_its_owner_alone(
     deployment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The workflow and what is read of its results are left out."""
-    monkeypatch.setattr(assess.WorkflowRun, "make", lambda *_: True)
+    monkeypatch.setattr(assess.Assessment, "make", lambda *_: True)
     monkeypatch.setattr(assess, "assemble", lambda *_: SETTINGS)
     monkeypatch.setattr(assess, "render", lambda *_: "page")
     found = prepare(deployment, None, SETTINGS, {})

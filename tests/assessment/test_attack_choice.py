@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
-from gleak.assessment.attack_choice import PARTS, choose, main_of
-from gleak.assessment.resolved import Resolved
-from gleak.assessment.written_specs import model_of
+from gleak.assessment.attack_choice import WHY_PART, choose_attacks, main_attacks
+from gleak.assessment.resolved import Resolved, model_of
 from gleak.attacks import best
+from gleak.attacks.best import Best
+from gleak.attacks.first_layer import Aono
+from gleak.attacks.spear import Spear
 from gleak.core.errors import SpecError
 from gleak.core.registry import load
 
@@ -20,16 +22,16 @@ CRAFTING = {"kind": "crafting_server"}
 
 
 def names(resolved: Resolved) -> list[str]:
-    return [str(each.attack) for each in choose(resolved, 4800).chosen]
+    return [str(each.attack) for each in choose_attacks(resolved, 4800).chosen]
 
 
 def test_every_registered_attack_is_run_or_left_out_with_a_reason(resolved: Resolve) -> None:
-    choice = choose(resolved(), 100)
+    choice = choose_attacks(resolved(), 100)
     run = {each.attack.name for each in choice.chosen}
-    left_out = {each.name for each in choice.left_out}
+    left_out = {*choice.left_out}
     assert run | left_out == {*load("attack")}
     assert not run & left_out
-    assert all(each.reason for each in (*choice.chosen, *choice.left_out))
+    assert all([*(each.reason for each in choice.chosen), *choice.left_out.values()])
 
 
 def test_an_honest_server_runs_best(resolved: Resolve) -> None:
@@ -49,48 +51,28 @@ def my_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("my_networks")
 def test_parts_of_best_are_run_where_it_does_not_fit(resolved: Resolve) -> None:
-    choice = choose(resolved(model="my_networks.hard"), 100)
-    assert [each.attack.name for each in choice.chosen] == [
-        "aono",
-        "cpa_edges",
-        "cpa_noisy",
-        "matrix_completion",
-        "spear",
-    ]
-    (reason,) = (each.reason for each in choice.left_out if each.name == "best")
-    assert "Hardsigmoid" in reason
-
-
-@pytest.mark.usefixtures("my_networks")
-def test_the_main_attack_is_best_or_what_fits_of_it(resolved: Resolve) -> None:
-    lenet = resolved(client={"batch_size": 2})
-    fitting = main_of(lenet, 100)
-    assert [str(each) for each in fitting.asked] == ["best+budget=100"]
-    assert fitting.misfit is None
-    other = main_of(lenet.at("model", model_of("my_networks.hard")), 100)
-    assert [each.name for each in other.asked] == [
-        "aono",
-        "cpa_edges",
-        "cpa_noisy",
-        "matrix_completion",
-        "spear",
-    ]
-    assert other.misfit is not None
-    assert "attack best" in other.misfit and "Hardsigmoid" in other.misfit
+    own = resolved(model="my_networks.hard")
+    choice = choose_attacks(own, 100)
+    assert "Hardsigmoid" in choice.left_out["best"]
+    assert {each.reason for each in choice.chosen} == {WHY_PART}
+    parts = {type(each.attack) for each in choice.chosen}
+    assert {Aono, Spear} <= parts < {*Best.parts}
+    lenet = resolved()
+    attacks, misfit = main_attacks(lenet, 100)
+    assert [str(each) for each in attacks] == ["best+budget=100"] and misfit is None
+    attacks, misfit = main_attacks(lenet.at("model", model_of("my_networks.hard")), 100)
+    assert {*map(type, attacks)} == parts
+    assert misfit is not None and "attack best" in misfit and "Hardsigmoid" in misfit
 
 
 def test_a_crafting_server_runs_what_the_network_allows(resolved: Resolve) -> None:
-    found = choose(resolved(model="lenet5", attacker=CRAFTING), 4800)
+    found = choose_attacks(resolved(model="lenet5", attacker=CRAFTING), 4800)
     assert [(each.attack.name, each.crafting) for each in found.crafted] == [
         ("fishing", "fishing"),
         ("mkor", "mkor"),
     ]
-    (reason,) = (
-        each.reason
-        for each in choose(resolved(attacker=CRAFTING), 4800).left_out
-        if each.name == "mkor"
-    )
-    assert "model lenet has one" in reason
+    left_out = choose_attacks(resolved(attacker=CRAFTING), 4800).left_out
+    assert "model lenet has one" in left_out["mkor"]
 
 
 def test_granted_labels_are_used(resolved: Resolve) -> None:
@@ -125,7 +107,7 @@ def test_a_named_attack_must_be_possible_for_the_attacker(
         names(resolved(attacks=[attack]))
 
 
-def test_attacks_said_to_be_run_by_best_are_those_that_it_imports() -> None:
+def test_the_parts_of_best_are_all_attacks_that_it_imports() -> None:
     held = {value for value in vars(best).values() if isinstance(value, type)}
     registered = {cls for cls in held if load("attack").get(getattr(cls, "name", "")) is cls}
-    assert {*PARTS} == {cls.name for cls in registered} - {"best"}
+    assert {*Best.parts} == registered - {Best}

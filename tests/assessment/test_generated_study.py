@@ -2,33 +2,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gleak.assessment.attack_choice import choose
-from gleak.assessment.effort import choose_effort, of_scale
-from gleak.assessment.generated_study import Effort, study_text
+from gleak.assessment.generated_study import Effort, generate_study, study_of_size
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
+from gleak.studies.machine import Machine
 from gleak.studies.shown_metrics import asked_metrics
-from gleak.studies.study import Study, load_study
+from gleak.studies.study import Study
 from tests.assessment.test_attack_choice import hard
 
 Resolve = Callable[..., Resolved]
 SMALL = Effort(5, 100)
 
 
-def text_of(resolved: Resolved, effort: Effort = SMALL) -> str:
-    return study_text("mine", resolved, choose(resolved, effort.iterations), effort)
-
-
-def read(folder: Path, resolved: Resolved, effort: Effort = SMALL) -> Study:
-    file = folder / "assessment.yaml"
-    file.write_text(text_of(resolved, effort))
-    return load_study(file)
+def study_of(resolved: Resolved, effort: Effort = SMALL) -> Study:
+    machine = Machine.configured(resolved.settings)
+    return study_of_size("mine", resolved, effort, machine).study
 
 
 @pytest.mark.parametrize(
@@ -45,27 +38,23 @@ def read(folder: Path, resolved: Resolved, effort: Effort = SMALL) -> Study:
         ({"model": "mlp", "data": "breast_cancer"}, ["deployed", "audit"]),
     ],
 )
-def test_the_study_is_valid(
-    resolved: Resolve, tmp_path: Path, keys: dict[str, Any], grids: list[str]
-) -> None:
-    study = read(tmp_path, resolved(**keys), SMALL)
+def test_the_study_is_valid(resolved: Resolve, keys: dict[str, Any], grids: list[str]) -> None:
+    study = study_of(resolved(**keys), SMALL)
     assert list(study.grids) == grids
 
 
-def test_the_deployed_value_and_defence_are_among_those_compared(
-    resolved: Resolve, tmp_path: Path
-) -> None:
+def test_the_deployed_value_and_defence_are_among_those_compared(resolved: Resolve) -> None:
     keys = {"defense": "qsgd", "defenses": ["topk"], "vary": {"batch_size": [4, 2]}}
-    study = read(tmp_path, resolved(**keys))
+    study = study_of(resolved(**keys))
     varied = study.grid("varied_batch_size", "quick").cells
     assert [c.client.batch_size for c in varied if c.attack.name == "best"] == [1, 2, 4]
     compared = study.grid("defenses", "quick").cells
     assert [c.defense.name for c in compared if c.attack.name == "best"] == ["none", "qsgd", "topk"]
 
 
-def test_the_deployed_cell_is_part_of_every_varied_grid(resolved: Resolve, tmp_path: Path) -> None:
+def test_the_deployed_cell_is_part_of_every_varied_grid(resolved: Resolve) -> None:
     vary = {"batch_size": [2], "model": ["fc2"], "training": ["central"], "rounds": [2]}
-    study = read(tmp_path, resolved(vary=vary))
+    study = study_of(resolved(vary=vary))
     (deployed,) = (c for c in study.grid("deployed", "quick").cells if c.attack.name == "best")
     for field in vary:
         cells = [c for c in study.grid(f"varied_{field}", "quick").cells if c.attack.name == "best"]
@@ -74,11 +63,11 @@ def test_the_deployed_cell_is_part_of_every_varied_grid(resolved: Resolve, tmp_p
 
 
 def test_a_varied_model_is_attacked_with_what_fits_it(
-    resolved: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    resolved: Resolve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "my_networks", SimpleNamespace(hard=hard))
     vary = {"model": ["my_networks.hard", "fc2"]}
-    study = read(tmp_path, resolved(client={"batch_size": 2}, vary=vary))
+    study = study_of(resolved(client={"batch_size": 2}, vary=vary))
     attacks: dict[str, list[str]] = {}
     for cell in study.grid("varied_model", "quick").cells:
         attacks.setdefault(str(cell.model), []).append(cell.attack.name)
@@ -91,19 +80,15 @@ def test_a_varied_model_is_attacked_with_what_fits_it(
     assert all(found.count("blind") == 1 for found in attacks.values())
 
 
-def test_metrics_of_thresholds_are_measured_with_their_fields(
-    resolved: Resolve, tmp_path: Path
-) -> None:
-    study = read(tmp_path, resolved(thresholds={"success_content+threshold=9e-3": 1}))
+def test_metrics_of_thresholds_are_measured_with_their_fields(resolved: Resolve) -> None:
+    study = study_of(resolved(thresholds={"success_content+threshold=9e-3": 1}))
     asked = {str(metric) for found in asked_metrics(study, "quick").values() for metric in found}
     assert asked == {"success_content+threshold=9e-3"}
 
 
-def test_deployments_that_differ_in_one_field_share_cells(
-    resolved: Resolve, tmp_path: Path
-) -> None:
-    first = read(tmp_path, resolved(defenses=["topk"])).grids
-    second = read(tmp_path, resolved(defenses=["topk", "qsgd"])).grids
+def test_deployments_that_differ_in_one_field_share_cells(resolved: Resolve) -> None:
+    first = study_of(resolved(defenses=["topk"])).grids
+    second = study_of(resolved(defenses=["topk", "qsgd"])).grids
     cells = [
         {c for grid in study.values() for c in grid["quick"].cells} for study in (first, second)
     ]
@@ -121,43 +106,43 @@ def test_deployments_that_differ_in_one_field_share_cells(
 )
 def test_faults_are_named_by_their_key(resolved: Resolve, keys: dict[str, Any], fault: str) -> None:
     with pytest.raises(SpecError, match=fault):
-        text_of(resolved(**keys))
+        study_of(resolved(**keys))
+
+
+def size(resolved: Resolved) -> Effort:
+    return generate_study("mine", resolved).effort
 
 
 def test_a_larger_budget_buys_a_larger_assessment(resolved: Resolve) -> None:
     found = []
     for minutes in (0.1, 1, 100):
-        deployment = resolved(budget={"minutes": minutes})
-        effort, estimated = choose_effort(deployment, lambda e, d=deployment: text_of(d, e))
-        assert 0 < estimated <= minutes
-        found.append((effort.victims, effort.iterations))
+        generated = generate_study("mine", resolved(budget={"minutes": minutes}))
+        assert 0 < generated.minutes <= minutes
+        found.append((generated.effort.victims, generated.effort.iterations))
     assert found == sorted(found)
     assert found[0] < found[2] == (100, 4800)
 
 
 @pytest.mark.parametrize(
-    ("keys", "size"),
-    [({"victims": 7}, (7, 4800)), ({"iterations": 250}, (100, 250)), ({}, (100, 4800))],
+    ("keys", "expected"),
+    [({"victims": 7}, Effort(7, 4800)), ({"iterations": 250}, Effort(100, 250))],
 )
 def test_a_size_that_is_given_is_kept(
-    resolved: Resolve, keys: dict[str, int], size: tuple[int, int]
+    resolved: Resolve, keys: dict[str, int], expected: Effort
 ) -> None:
-    deployment = resolved(budget={"minutes": 100}, **keys)
-    effort, _ = choose_effort(deployment, lambda effort: text_of(deployment, effort))
-    assert (effort.victims, effort.iterations) == size
+    assert size(resolved(budget={"minutes": 100}, **keys)) == expected
 
 
 def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows(
-    resolved: Resolve, tmp_path: Path
+    resolved: Resolve,
 ) -> None:
     cases = {("federated", 100): True, ("federated", 0.15): False, ("untrained", 100): False}
     for (training, minutes), trained in cases.items():
         budget = {"minutes": minutes}
         deployment = resolved(defenses=["topk"], victims=5, budget=budget, training=training)
-        effort, _ = choose_effort(deployment, lambda e, d=deployment: text_of(d, e))
-        assert effort.trained == trained
+        assert size(deployment).trained == trained
     federated = resolved(defenses=["topk"], training="federated+rounds=5")
-    study = read(tmp_path, federated, Effort(5, 100, trained=True))
+    study = study_of(federated, Effort(5, 100, trained=True))
     assert [str(cell.training) for cell in study.grid("accuracy", "quick").cells] == [
         "federated+rounds=5",
         "federated+rounds=5+defense=topk",
@@ -165,19 +150,21 @@ def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows
 
 
 def test_a_scale_is_a_size_whatever_it_takes(resolved: Resolve) -> None:
-    found = {}
-    for scale in ("quick", "small", "gpu"):
-        deployment = resolved(budget={"scale": scale})
-        found[scale] = choose_effort(deployment, lambda e, d=deployment: text_of(d, e))
-    efforts, minutes = zip(*found.values(), strict=True)
-    assert efforts == (Effort(10, 1000), Effort(20, 4800), Effort(100, 24000))
-    assert minutes == tuple(sorted(minutes))
-    training = {"defenses": ["topk"], "training": "federated"}
-    small = resolved(budget={"scale": "small"}, victims=7, **training)
-    assert of_scale("small", small) == Effort(7, 4800, trained=True)
+    found = [
+        generate_study("mine", resolved(budget={"scale": scale}))
+        for scale in ("quick", "small", "gpu")
+    ]
+    assert [each.effort for each in found] == [
+        Effort(10, 1000),
+        Effort(20, 4800),
+        Effort(100, 24000),
+    ]
+    assert [each.minutes for each in found] == sorted(each.minutes for each in found)
+    keys = {"defenses": ["topk"], "training": "federated", "victims": 7}
+    assert size(resolved(budget={"scale": "small"}, **keys)) == Effort(7, 4800, trained=True)
 
 
 def test_a_budget_that_is_too_small_is_refused_with_the_least(resolved: Resolve) -> None:
     deployment = resolved(budget={"minutes": 1e-4})
     with pytest.raises(SpecError, match=r"budget.minutes: 0.0001 is too little: .*5 clients, 100"):
-        choose_effort(deployment, lambda effort: text_of(deployment, effort))
+        generate_study("mine", deployment)

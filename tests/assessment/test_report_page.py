@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gleak.assessment.charts import Charts
-from gleak.assessment.drawing import sample_uri
+from gleak.artifacts.dataset import Dataset
+from gleak.assessment.charts import Charts, sample_uri
 from gleak.assessment.findings import (
     MEANINGS,
     AttackRun,
@@ -28,12 +28,13 @@ from gleak.assessment.findings import (
     Varied,
 )
 from gleak.assessment.report_page import (
-    Record,
-    Shown,
+    ShownImage,
+    ShownRecord,
     format_mean,
     format_percent,
     format_spec,
     page_of,
+    rows_of,
 )
 
 VOID = {"meta", "img", "link", "br", "wbr"}
@@ -117,9 +118,9 @@ def test_captured_rounds_are_in_the_order_of_the_deployment() -> None:
 
 
 def page(**changes: Any) -> str:
-    shown = [Shown("Client 7", DOT, DOT)]
+    shown = [ShownImage("Client 7", DOT, DOT)]
     charts = {field: {"ssim": Charts(DOT, DOT)} for field in ("batch_size", "round of mine")}
-    records = [Record("Client 4", [("mean radius", "0.125", "0.126", "0.338")], 2)]
+    records = [ShownRecord("Client 4", [("mean radius", "0.125", "0.126", "0.338")], 2)]
     return page_of(report(**changes), shown, records, charts)
 
 
@@ -300,3 +301,23 @@ def test_a_mean_without_interval_or_value() -> None:
     assert format_mean(Mean(value=0.5, low=None, high=None)) == "0.5"
     assert format_mean(Mean(value=None, low=None, high=None)) == "–"
     assert format_percent(Mean(value=0.5, low=None, high=None)) == "50%"
+
+
+def test_one_hot_features_are_one_column_with_the_name_of_the_category() -> None:
+    table = Dataset(
+        spec="adult",
+        modality="tabular",
+        train_inputs=np.zeros((1, 4), np.float32),
+        train_labels=np.zeros(1, int),
+        test_inputs=np.zeros((1, 4), np.float32),
+        test_labels=np.zeros(1, int),
+        class_names=np.array(["no"], object),
+        feature_names=np.array(["age", "sex=Female", "sex=Male", "hours"], object),
+        feature_groups=np.array([0, 1, 1, 2]),
+    )
+    sample = np.array([0.25, 0.4, 0.6, 1.0], np.float32)
+    assert rows_of(table, sample, 1 - sample) == [
+        ("age", "0.250", "0.750"),
+        ("sex", "Male", "Female"),
+        ("hours", "1.000", "0.000"),
+    ]

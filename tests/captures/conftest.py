@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.captures.report import captured_cell
+from gleak.captures.importing import captured_cell
 from gleak.captures.round_folder import Files
 from gleak.core.registry import parse
 from gleak.studies.cell import Cell

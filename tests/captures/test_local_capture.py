@@ -16,9 +16,8 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
 import gleak
-from gleak.captures.importing import import_capture
+from gleak.captures.importing import captured_cell, import_capture
 from gleak.captures.locations import Captures
-from gleak.captures.report import captured_cell
 from gleak.captures.round_folder import RoundFolder, recorded_fields
 from gleak.core.errors import ArtifactError, DataError, GleakError, IncompatibleError, SpecError
 from gleak.core.registry import parse

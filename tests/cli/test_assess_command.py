@@ -6,7 +6,6 @@ import pytest
 
 from gleak.assessment.assess import Assessment
 from gleak.assessment.findings import MEANINGS
-from gleak.assessment.workflow_run import WorkflowRun
 from gleak.cli.main import main
 from tests.assessment.test_report_page import report
 from tests.commands import Capture
@@ -30,11 +29,11 @@ def test_the_exit_code_is_the_verdict(
 def test_a_dry_run_prints_what_snakemake_said_and_no_report(
     deployment: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    def make(run: WorkflowRun, targets: list[Path]) -> bool:
-        run.log.write_text("12 jobs\n")
+    def make(assessment: Assessment, *_: object) -> bool:
+        assessment.log.write_text("12 jobs\n")
         return False
 
-    monkeypatch.setattr(WorkflowRun, "make", make)
+    monkeypatch.setattr(Assessment, "make", make)
     assert main(["assess", "--", "--dry-run"]) == 0
     assert capsys.readouterr().out.endswith("12 jobs\n\nnothing was run, so no report\n")
     assert not (deployment.parent / "deployment-report/report.html").exists()
@@ -50,7 +49,9 @@ def test_a_bad_file_is_one_line_and_exits_with_2(deployment: Path, capsys: Captu
 
 def test_a_plan_writes_nothing(deployment: Path, capsys: Capture) -> None:
     assert main(["assess", "--plan", "--fail-above", "psnr=30"]) == 0
-    assert "attacks: best" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "attacks: best" in printed
+    assert "assessment-deployment.yaml" not in printed
     assert [*deployment.parent.iterdir()] == [deployment]
 
 

@@ -21,7 +21,16 @@ from gleak.studies.search.chosen import Outcome
 from gleak.studies.study import load_study
 from tests.commands import Capture, fails
 
-HEAVY = ("torch", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
+HEAVY = (
+    "torch._C",
+    "torchvision",
+    "pandas",
+    "matplotlib",
+    "seaborn",
+    "scipy",
+    "sklearn",
+    "skimage",
+)
 
 
 @pytest.fixture
@@ -193,6 +202,11 @@ def test_validate_takes_every_study_of_the_folder(study_folder: Path, capsys: Ca
     assert f"figures: {', '.join(study.figures)}\n" in printed
 
 
+def test_a_configuration_without_studies_is_told_what_to_plan(study_folder: Path, capsys: Capture):
+    Path("config.yaml").write_text("scale: quick\n")
+    assert "config.yaml names no studies; name some" in fails(capsys, "plan")
+
+
 def test_validate_takes_a_study_without_grids(tmp_path: Path, capsys: Capture):
     figure = "{kind: attacks, attacks: dlg}"
     text = f"title: t\npaper: p\ngrids: {{}}\nfigures: {{compared: {figure}}}\n"
@@ -331,8 +345,7 @@ def test_plan_counts_what_studies_share_once(study_folder: Path, capsys: Capture
 def test_a_reader_that_ends_early_is_no_error() -> None:
     command = [
         sys.executable,
-        "-c",
-        "from gleak.cli.main import main; raise SystemExit(main(['list']))",
+        *("-m", "gleak", "list"),
     ]
     reading, writing = os.pipe()
     os.close(reading)

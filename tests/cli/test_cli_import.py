@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gleak.artifacts.update import Update
+from gleak.assessment.deployment import Deployment
+from gleak.assessment.resolved import resolve
 from gleak.cli.main import main
+from gleak.core.settings import Settings
+from tests.assessment.test_resolved import draw_images
 from tests.commands import Capture, fails
 
 
@@ -193,3 +198,41 @@ def test_what_neither_file_nor_option_says_is_missing(
     assert "--before is missing" in fails(capsys, *specs, *sent)
     sent += ["--before", "before.safetensors"]
     assert "--batch-size is missing" in fails(capsys, *specs, *sent)
+
+
+NETWORK = """
+from math import prod
+from torch import nn
+
+def build(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+"""
+
+
+def test_dataset_and_model_are_those_of_a_deployment_and_need_no_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+):
+    """An image folder that is a link keeps its name."""
+    import torch
+    from safetensors.torch import save_file
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    (tmp_path / "ward_networks.py").write_text(NETWORK)
+    draw_images(tmp_path / "photographs")
+    (tmp_path / "ward").symlink_to(tmp_path / "photographs")
+    (tmp_path / "data").mkdir()
+    state = {"1.weight": torch.zeros(2, 3 * 32 * 32), "1.bias": torch.zeros(2)}
+    save_file(state, "before.safetensors")
+    save_file({name: torch.ones_like(value) for name, value in state.items()}, "sent.safetensors")
+    words = "import mine --dataset ward --model ward_networks.build --batch-size 2"
+    sent = ["--before", "before.safetensors", "--gradients", "sent.safetensors"]
+    assert main([*words.split(), *sent]) == 0
+    command = capsys.readouterr().out.splitlines()[-1]
+    assert command.startswith("PYTHONPATH=. snakemake results/artifacts/folder+folder=ward/custom+")
+    assert command.endswith(f" --config data_dir={tmp_path} captures_dir=data/captures")
+    found = Update.read(Path("data/captures/mine/update.h5")).spec
+    deployment = Deployment(model="ward_networks.build", data="ward", captures=["mine"])
+    resolved = resolve(deployment, tmp_path, Settings())
+    assert found.startswith("/".join(str(resolved.specs[level]) for level in ("dataset", "model")))

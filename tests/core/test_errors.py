@@ -15,7 +15,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
 
 
 def test_a_missing_extra_can_be_caught_as_a_missing_import() -> None:
-    """So that ``try: import gleak.captures.flower`` and pytest's ``importorskip`` work."""
+    """So that trying to import an extra, and pytest's ``importorskip``, work."""
     with pytest.raises(ImportError), needs_extra("flower"):
         import package_that_nobody_has  # noqa: F401
 

@@ -47,11 +47,6 @@ def test_every_fault_is_named(config: dict[str, Any], faults: list[str]):
         assert fault in str(caught.value)
 
 
-def test_studies_must_be_given():
-    with pytest.raises(SpecError, match="studies"):
-        Settings.read({})
-
-
 def test_the_input_configuration_is_unchanged():
     config = {"studies": "cpl"}
     Settings.read(config)

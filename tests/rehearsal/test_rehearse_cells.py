@@ -17,6 +17,7 @@ from gleak.core.registry import parse
 from gleak.models.base import ModelSpec
 from gleak.models.parameters import trained_parameters
 from gleak.rehearsal.rehearse_cells import Rehearsal
+from gleak.rehearsal.rehearsed_stages import SingleSteps
 from gleak.runtime.virtual_gpu import GIGABYTE
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.study import load_study
@@ -207,3 +208,16 @@ def test_stages_with_equal_computations_run_once(monkeypatch: pytest.MonkeyPatch
     for iterations in (10, 20):
         runs.cell(cell_of(f"{VICTIM}/invertgrad+iterations={iterations}+labels=known"))
     assert [stage.name for stage in ran] == ["model", "training", "client", "attack"]
+
+
+@pytest.mark.parametrize("left", [0, 5])
+def test_there_is_one_step_whatever_is_left(left: int) -> None:
+    part = SingleSteps().part().part("nested")
+    with part.stepping():
+        assert len([*part.steps(lambda: left > 0, dict)]) == 1
+
+
+def test_nothing_is_kept() -> None:
+    part = SingleSteps().part()
+    part.keep({"points": 1})
+    assert part.stored == {}

@@ -58,7 +58,7 @@ FOLLOWED = [
 
 def forget() -> None:
     importlib.invalidate_caches()
-    for cached in (source_digest, module._source, module._locate, module._kept):
+    for cached in (source_digest, module._source, module._follows, module._locate, module._kept):
         cached.cache_clear()
 
 
@@ -142,12 +142,23 @@ def test_the_order_of_the_modules_does_not_count(toy: Path) -> None:
     assert source_digest("toy.start") != source_digest("toy.whole")
 
 
-def test_a_users_module_is_followed_into_gleak(tmp_path: Path, toy: Path) -> None:
+def test_a_users_module_is_followed_into_gleak_and_what_is_beside_it(
+    tmp_path: Path, toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine.py").write_text(
-        "import toy.start\nfrom gleak.core.errors import GleakError\n"
+        "import json, beside, elsewhere, numpy, toy.hints\n"
+        "from gleak.core.errors import GleakError\n"
     )
+    (tmp_path / "beside.py").write_text("VALUE = 1\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/elsewhere.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "other")
     forget()
-    assert module._reachable(("mine",)) == {"mine", "gleak.core.errors"}
+    assert module._reachable(("mine",)) == {"mine", "beside", "toy.hints", "gleak.core.errors"}
+    before = source_digest("mine")
+    (tmp_path / "beside.py").write_text("VALUE = 2\n")
+    forget()
+    assert source_digest("mine") != before
 
 
 def test_modules_are_read_once_and_by_content(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

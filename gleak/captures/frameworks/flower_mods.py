@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from gleak.captures.flower import arrays_of
-from gleak.captures.observers import (
+from gleak.captures.frameworks.flower import arrays_of
+from gleak.captures.frameworks.observers import (
     Measure,
+    TimeSpent,
     Truth,
     measured_by,
     metrics_of_gauge,
@@ -21,7 +22,6 @@ from gleak.captures.observers import (
     unknown,
 )
 from gleak.captures.round_folder import Arrays
-from gleak.captures.time_budget import TimeSpent
 from gleak.core.errors import IncompatibleError, SpecError, needs_extra
 
 with needs_extra("flower"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from gleak.captures.observers import metrics_of_gauge
+from gleak.captures.frameworks.observers import metrics_of_gauge
 from gleak.captures.round_folder import RoundFolder, recorded_fields
 from gleak.core.errors import ArtifactError, SpecError
 
@@ -30,7 +30,7 @@ from nvflare.apis.fl_context import FLContext, FLContextManager  # noqa: E402
 from nvflare.apis.shareable import Shareable  # noqa: E402
 from nvflare.app_common.app_constant import AppConstants  # noqa: E402
 
-from gleak.captures.nvflare import (  # noqa: E402
+from gleak.captures.frameworks.nvflare import (  # noqa: E402
     BudgetedGaugingFilter,
     CapturingFilter,
     GaugingFilter,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gleak.cli.main import main
-from gleak.cli.rehearsal_report import describe
+from gleak.cli.rehearse_command import describe
 from gleak.rehearsal.rehearse_cells import GridReport, Outcome
 from gleak.studies.cell import LEVELS, Cell
 from tests.commands import Capture, fails

@@ -20,17 +20,23 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from gleak.captures.observers import (
+from gleak.captures.frameworks.observers import (
     Measure,
+    TimeSpent,
     measured_by,
     metrics_of_gauge,
     over_limits,
     unharmed,
     unknown,
 )
-from gleak.captures.round_folder import ROUND, Arrays, RoundFolder
-from gleak.captures.states import State, read_state, write_state
-from gleak.captures.time_budget import TimeSpent
+from gleak.captures.round_folder import (
+    ROUND,
+    Arrays,
+    RoundFolder,
+    State,
+    read_state,
+    write_state,
+)
 from gleak.core.errors import SpecError, needs_extra
 
 with needs_extra("nvflare"):
@@ -170,8 +176,8 @@ class GaugingFilter(RoundFilter):
     the reason is logged and the metrics are NaN; the update is then blocked if there are limits.
 
     Args:
-        measure: a `gleak.captures.observers.Measure`, such as a `gleak.Gauge`, or a function that
-            also knows the client's samples, as module.name: FLARE writes arguments as text.
+        measure: such as a `gleak.Gauge` (see `observers.Measure`), or a function that also knows
+            the client's samples, as module.name: FLARE writes arguments as text.
         limits: largest accepted value by metric; the others have none.
         every: rounds that are measured, the first and then every n-th; the others are sent as they
             are, whatever the limits.

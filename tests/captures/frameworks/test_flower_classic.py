@@ -19,7 +19,7 @@ from flwr.common import Code, FitRes, Status, ndarrays_to_parameters  # noqa: E4
 from flwr.server.client_manager import SimpleClientManager  # noqa: E402
 from flwr.server.strategy import FedAvg, Strategy  # noqa: E402
 
-from gleak.captures.flower_classic import CapturingClassic, GaugingClassic  # noqa: E402
+from gleak.captures.frameworks.flower_classic import CapturingClassic, GaugingClassic  # noqa: E402
 
 CLIENTS = ("11", "12")
 NAMES = ["weight", "bias"]

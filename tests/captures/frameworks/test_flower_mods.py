@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import gleak
-from gleak.captures.observers import metrics_of_gauge
+from gleak.captures.frameworks.observers import metrics_of_gauge
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -30,16 +30,16 @@ from flwr.app import (  # noqa: E402
 )
 from flwr.app.metadata import Metadata  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
+from tests.captures.test_flower import CLIENTS, NAMES, STATE, after, as_list, shift  # noqa: E402
 
-from gleak.captures.flower import mean_of_measured  # noqa: E402
-from gleak.captures.flower_mods import (  # noqa: E402
+from gleak.captures.frameworks.flower import mean_of_measured  # noqa: E402
+from gleak.captures.frameworks.flower_mods import (  # noqa: E402
     Budgeted,
     Deferred,
     GaugingMod,
     Periodic,
     round_of,
 )
-from tests.captures.test_flower import CLIENTS, NAMES, STATE, after, as_list, shift  # noqa: E402
 
 
 def trained(message: Message, context: Any) -> Message:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.model import Model
-from gleak.cli.audit_report import audit_file
+from gleak.cli.files import audit_file
 from gleak.metrics.audits.alarms import audits
 
 MODEL = "mlp+hidden=16"

@@ -51,7 +51,7 @@ from nvflare.app_common.np.np_model_persistor import NPModelPersistor
 from nvflare.app_common.np.np_trainer import NPTrainer
 from nvflare.app_common.workflows.fedavg import FedAvg
 
-from gleak.captures.nvflare import BudgetedGaugingFilter, CapturingFilter, GaugingFilter
+from gleak.captures.frameworks.nvflare import BudgetedGaugingFilter, CapturingFilter, GaugingFilter
 
 folder, ignores, budgeted = sys.argv[1], "ignores" in sys.argv, "budgeted" in sys.argv
 measured = "flare_parts.grown", {"grown": 3}

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,7 @@ from typing import Any
 from typing_extensions import override
 
 from gleak.artifacts.atomic import whole_folder
-from gleak.captures.round_folder import ROUND, Arrays, RoundFolder
-from gleak.captures.states import write_state
+from gleak.captures.round_folder import ROUND, Arrays, RoundFolder, write_state
 from gleak.core.errors import DataError, ExposedError, GleakError, SpecError, nearest
 
 Read = Callable[[], Arrays]
@@ -31,6 +31,7 @@ Measure = Callable[[Arrays, Arrays, Truth | None], dict[str, float]]
 ALARMS, EXPLAINED = "gleak-alarms", "gleak-explained"
 LABELS, RECOVERED = "gleak-labels", "gleak-recovered"
 """Metrics of a `gleak.Gauge`; these two need the truth."""
+AGE, OVERHEAD = "gleak-age", "gleak-overhead"
 log = logging.getLogger(__name__)
 
 
@@ -195,3 +196,53 @@ def over_limits(measured: Mapping[str, float], limits: Mapping[str, float]) -> s
             raise SpecError(f"limits: no metric {name!r} is measured; {nearest(name, measured)}")
     over = [name for name, limit in limits.items() if not measured[name] <= limit]
     return ", ".join(f"{name} is {measured[name]:.3g}, limit {limits[name]:.3g}" for name in over)
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """Seconds of a client's rounds so far, of which some were measured.
+
+    Args:
+        training: of all rounds.
+        measuring: of all measurements, and of the mod in other rounds.
+        last: that the next measurement is expected to take, those of the last one; 0: unknown.
+        age: number of rounds since the last measurement; NaN: there was none.
+    """
+
+    training: float = 0.0
+    measuring: float = 0.0
+    last: float = 0.0
+    age: float = math.nan
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> TimeSpent:
+        """Return what `record` wrote."""
+        return cls(**record)
+
+    @property
+    def record(self) -> dict[str, float]:
+        """All fields, to keep them between two rounds."""
+        return asdict(self)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of a round: age of its measurement, and measuring relative to training."""
+        overhead = self.measuring / self.training if self.training else math.inf
+        return {AGE: self.age, OVERHEAD: overhead}
+
+    def affords(self, share: float) -> bool:
+        """Return True if another measurement stays within a share of the training so far.
+
+        A measurement is also made if nobody knows what it takes.
+        """
+        return not self.last or self.measuring + self.last <= share * self.training
+
+    def with_measured_round(self, training: float, measuring: float) -> TimeSpent:
+        """Return the time after another round, which was measured."""
+        total = self.measuring + measuring
+        return TimeSpent(self.training + training, total, last=measuring, age=0.0)
+
+    def with_other_round(self, training: float, own: float) -> TimeSpent:
+        """Return the time after another round, which was not measured but took its own time."""
+        sums = {"training": self.training + training, "measuring": self.measuring + own}
+        return replace(self, **sums, age=self.age + 1)

@@ -24,7 +24,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict  # noqa
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords  # noqa: E402
 
-from gleak.captures.flower import Capturing, Gauging, mean_of_measured, named  # noqa: E402
+from gleak.captures.frameworks.flower import Capturing, Gauging, mean_of_measured, named  # noqa: E402
 
 CLIENTS = (11, 12)
 STATE = OrderedDict(nn.Linear(3, 2).state_dict())

@@ -3,10 +3,10 @@
 For each captured round the folder contains the broadcast ``round-<number>/before.safetensors`` and
 each client's reply ``round-<number>/client-<node>.safetensors``, in the format of ``gleak import``
 (docs/guide/real-updates.md). `Capturing` is for strategies that exchange messages
-(`flwr.serverapp.strategy`); for the older ones see `gleak.captures.flower_classic`.
+(`flwr.serverapp.strategy`); for the older ones see `gleak.captures.frameworks.flower_classic`.
 
 `Gauging` measures what the updates of every round reveal to the server; the mods that do so at a
-client are in `gleak.captures.flower_mods`, and `mean_of_measured` aggregates their metrics.
+client are in `flower_mods`, and `mean_of_measured` aggregates their metrics.
 
 Only this module, `flower_classic` and `flower_mods` need Flower (``pip install 'gleak[flower]'``).
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import override
 
-from gleak.captures.observers import Gauged, Measure, Observer, Recorder
+from gleak.captures.frameworks.observers import Gauged, Measure, Observer, Recorder
 from gleak.captures.round_folder import Arrays
 from gleak.core.errors import IncompatibleError, needs_extra
 

@@ -1,18 +1,17 @@
-"""Report of ``gleak rehearse``."""
+"""Command ``gleak rehearse``: all stages of studies without data on a virtual GPU."""
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from collections import defaultdict
-from collections.abc import Collection, Sequence
 from textwrap import fill
 
-from gleak.cli.common import WIDTH
+from gleak.cli.common import WIDTH, add_config_option, add_scale_option
+from gleak.cli.study_commands import add_studies, read_studies
 from gleak.core.errors import SpecError, nearest
-from gleak.core.settings import Settings
 from gleak.rehearsal.rehearse_cells import GridReport, Outcome, Rehearsal
 from gleak.runtime.virtual_gpu import GIGABYTE
 from gleak.studies.cell import Cell
-from gleak.studies.study import Study
 
 NOTE = (
     "Memory of all tensors at once, in a GPU of {memory:g} GB, of which an attack takes as many "
@@ -22,31 +21,36 @@ NOTE = (
 )
 
 
-def rehearse_studies(
-    studies: Sequence[Study], settings: Settings, grids: Collection[str], memory: float
-) -> int:
-    """Rehearse studies and print a line for each grid, and one for each kind of failure.
+def add_rehearse(command: ArgumentParser) -> None:
+    """Add the options of ``gleak rehearse``."""
+    add_studies(command)
+    add_scale_option(command)
+    command.add_argument(
+        "--grid", action="append", default=[], metavar="GRID", dest="grids", help="only this"
+    )
+    text = "memory of the GPU in gigabytes; default 80"
+    command.add_argument("--memory", type=float, default=80.0, metavar="GB", help=text)
+    add_config_option(command)
 
-    Args:
-        studies: examined at the scale of the settings.
-        settings: of the run.
-        grids: names of the grids to rehearse; empty for all.
-        memory: of the GPU, in gigabytes.
+
+def run_rehearse(arguments: Namespace) -> int:
+    """Run ``gleak rehearse [STUDY ...] [--scale SCALE] [--grid GRID] [--memory GB]``.
+
+    A line is printed for each grid, and one for each kind of failure.
 
     Returns:
         1 if a cell failed, else 0.
-
-    Raises:
-        SpecError: there is no such grid.
     """
+    settings, studies = read_studies(arguments)
+    wanted, memory = arguments.grids, arguments.memory
     known = {name for study in studies for name in study.grids}
-    if unknown := [name for name in grids if name not in known]:
+    if unknown := [name for name in wanted if name not in known]:
         raise SpecError(f"--grid: unknown grid {unknown[0]!r}; {nearest(unknown[0], known)}")
     rehearsal = Rehearsal(int(memory * GIGABYTE), settings.data_dir)
     failed = 0
     for study in studies:
         for name in study.grids:
-            if not grids or name in grids:
+            if not wanted or name in wanted:
                 report = rehearsal.grid(study.name, study.grid(name, settings.scale))
                 print(describe(report), flush=True)
                 failed += len(report.failed)

@@ -1,6 +1,6 @@
 """Capture and measurement of rounds of Flower's older strategies (`flwr.server.strategy`).
 
-They do what `gleak.captures.flower` does for strategies that exchange messages.
+They do what `gleak.captures.frameworks.flower` does for strategies that exchange messages.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from gleak.captures.flower import FIRST, named
-from gleak.captures.observers import Gauged, Measure, Observer, Recorder
+from gleak.captures.frameworks.flower import FIRST, named
+from gleak.captures.frameworks.observers import Gauged, Measure, Observer, Recorder
 from gleak.captures.round_folder import Arrays
 from gleak.core.errors import needs_extra
 
@@ -25,7 +25,7 @@ with needs_extra("flower"):
 
 
 class WrappingClassic(Strategy):
-    """Wrapper that observes the rounds of a strategy; see `gleak.captures.flower.Wrapping`.
+    """Wrapper that observes the rounds of a strategy; see `flower.Wrapping`.
 
     Args:
         strategy: wrapped strategy.
@@ -92,7 +92,7 @@ class WrappingClassic(Strategy):
 
 
 class CapturingClassic(WrappingClassic):
-    """Wrapper that captures rounds; see `gleak.captures.flower.Capturing`.
+    """Wrapper that captures rounds; see `gleak.captures.frameworks.flower.Capturing`.
 
     Args:
         strategy: wrapped strategy.
@@ -115,7 +115,7 @@ class CapturingClassic(WrappingClassic):
 
 
 class GaugingClassic(WrappingClassic):
-    """Wrapper that measures every round; see `gleak.captures.flower.Gauging`.
+    """Wrapper that measures every round; see `gleak.captures.frameworks.flower.Gauging`.
 
     Args:
         strategy: wrapped strategy.

@@ -1,0 +1,1 @@
+"""Capture and measurement of the rounds of Flower and NVIDIA FLARE."""

@@ -1,0 +1,97 @@
+"""Commands on single files: ``inspect``, ``audit`` and ``weights``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import get_args
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.inspect import describe_file, save_image
+from gleak.artifacts.model import Model
+from gleak.cli.common import EXIT_FINDING
+from gleak.core.errors import SpecError
+from gleak.metrics.audits.base import Broadcast
+from gleak.metrics.audits.verdicts import AuditReport, run_audits
+from gleak.runtime.hub_weights import address, download, expected_digests
+from gleak.runtime.perceptual import BACKBONES, SQUEEZE, Net
+
+
+def add_inspect(command: ArgumentParser) -> None:
+    """Add the options of ``gleak inspect``."""
+    text = "any .h5 file of a run, or a table of scores"
+    command.add_argument("file", type=Path, metavar="FILE", help=text)
+    command.add_argument("--image", type=int, metavar="N", help="save the image of sample N")
+    text = "output file; default ./<stem>-<N>.png"
+    command.add_argument("--output", type=Path, metavar="PNG", help=text)
+
+
+def run_inspect(arguments: Namespace) -> int:
+    """Run ``gleak inspect FILE [--image N] [--output PNG]``."""
+    if arguments.file.suffix not in (".h5", ".csv"):
+        raise SpecError(f"{arguments.file}: neither an .h5 file nor a table of scores (.csv)")
+    if arguments.image is not None:
+        output = arguments.output or Path(f"{arguments.file.stem}-{arguments.image}.png")
+        print(save_image(arguments.file, arguments.image, output))
+    elif arguments.output is not None:
+        raise SpecError("--output needs the number of an image; add --image N")
+    elif arguments.file.suffix == ".csv":
+        from gleak.cli.score_report import describe_scores  # imports pandas
+
+        print(describe_scores([arguments.file]))
+    else:
+        print(describe_file(arguments.file))
+    return 0
+
+
+def add_audit(command: ArgumentParser) -> None:
+    """Add the options of ``gleak audit``."""
+    command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
+    text = "dataset.h5 with samples for the audits"
+    command.add_argument("--data", type=Path, metavar="DATASET", help=text)
+
+
+def run_audit(arguments: Namespace) -> int:
+    """Run ``gleak audit FILE [--data DATASET]``."""
+    report = audit_file(arguments.file, arguments.data)
+    print(report)
+    return EXIT_FINDING if report.alarms else 0
+
+
+def audit_file(parameters: Path, dataset: Path | None) -> AuditReport:
+    """Run every registered audit with its default parameters.
+
+    Args:
+        parameters: ``parameters.h5`` or ``model.h5``.
+        dataset: ``dataset.h5``, from whose train split a client draws; None: audits that need
+            samples are not available, and torch is not imported.
+
+    Raises:
+        ArtifactError: a file is invalid.
+        IncompatibleError: the dataset does not fit the model.
+    """
+    samples = None if dataset is None else Dataset.read(dataset)
+    return run_audits(Broadcast(Model.read(parameters), samples))
+
+
+def add_weights(command: ArgumentParser) -> None:
+    """Add the options of ``gleak weights``."""
+    which = command.add_mutually_exclusive_group()
+    text = "name of a file that torchvision publishes"
+    which.add_argument("file", nargs="?", metavar="FILE", help=text)
+    which.add_argument(
+        "--net",
+        choices=get_args(Net),
+        default=SQUEEZE,
+        help="network whose features LPIPS compares: squeeze (default, 5 MB), alex (244 MB) or vgg "
+        "(553 MB)",
+    )
+
+
+def run_weights(arguments: Namespace) -> int:
+    """Run ``gleak weights [FILE | --net NET]``."""
+    name = arguments.file or BACKBONES[arguments.net].file
+    digest = next(iter(expected_digests(name)), "unknown")
+    print(f"{address(name)}, sha256 {digest}", flush=True)
+    print(download(name))
+    return 0

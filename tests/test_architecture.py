@@ -23,7 +23,7 @@ LAYERS = (
     ("__version__", "core"),
     ("artifacts", "runtime"),
     ("data", "models"),
-    ("local_training", "clients", "defenses"),
+    ("clients", "defenses"),
     ("training", "crafting", "knowledge", "simulation"),
     ("attacks", "metrics"),
     ("studies",),
@@ -37,7 +37,7 @@ HEAVY = (
 )
 HEAVIEST_IMPORTS = tuple(HEAVY.split())
 LONGEST_MODULE = 500
-LONGEST_FUNCTION = 46  # without its docstring
+LONGEST_FUNCTION = 60  # without its docstring
 MEDIAN_FUNCTION = 10
 SHARED_NAMES = {"__init__", "base"}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -161,7 +161,7 @@ class Best(AttackSpec):
     def _matching(self, observation: Observation) -> Choice:
         from gleak.models.batch_norm import has_trained_statistics
 
-        unrolled = observation.local_steps > 1
+        unrolled = observation.protocol.local_steps > 1
         against_defence = defence_fields(observation)
         fields = {
             "iterations": self.budget,
@@ -240,7 +240,7 @@ def defence_fields(observation: Observation) -> dict[str, Any]:
         fields |= _fields_of_codes(observation, kinked)
     elif not observation.sent and has_zero_columns(observation):
         fields |= {"compared": "nonzero", **({"tv": KINKED_TV} if kinked else exact)}
-    if sampling(observation.model) and observation.local_steps == 1:
+    if sampling(observation.model) and observation.protocol.local_steps == 1:
         fields |= {"draws": "searched", **exact}
     return fields
 
@@ -327,7 +327,7 @@ def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Choi
         return
     if samples > neurons:
         return
-    single = observation.local_steps == 1 and observation.batch_norm is None
+    single = observation.protocol.local_steps == 1 and observation.protocol.batch_norm is None
     if single and leaves_zeros(observation, random_samples(observation, PROBES)):
         yield Choice(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
     if observation.modality == "image":
@@ -360,9 +360,14 @@ def _noise_share(observation: Observation, neurons: int) -> float:
     """
     from gleak.attacks.unmixing.noisy_mixtures import observe_noise
 
-    steps = observation.local_steps * observation.epochs
+    steps = observation.protocol.local_steps * observation.protocol.epochs
     most = min(neurons, math.prod(observation.input_shape))
-    if steps > 1 or observation.batch_norm or observation.batch_size >= most or observation.sent:
+    if (
+        steps > 1
+        or observation.protocol.batch_norm
+        or observation.batch_size >= most
+        or observation.sent
+    ):
         return 0.0
     mixture = CPANoisy().mixture(observation)
     return observe_noise(mixture.weight[0], mixture.bias[0], observation.batch_size).noise_share

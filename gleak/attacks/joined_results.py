@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.schema import array_fields
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.dlg import CPL
-from gleak.attacks.gather import joined
 from gleak.attacks.matching.distances.cosine import Cosine
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
@@ -129,7 +128,7 @@ def in_order(found: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> Rec
     """
     if len(found) == 1:
         return found[0]
-    whole, order = joined(found), np.concatenate(rows).argsort()
+    whole, order = join_victims(found), np.concatenate(rows).argsort()
     sorted_fields = {
         name: value[order]
         for name, schema in array_fields(Reconstruction).items()

@@ -102,13 +102,13 @@ class MatchingAttack(AttackSpec):
             self.parts().optimizer.check_parts(self.parts())
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
-        steps = client.protocol.get("local_steps", 1)
+        steps = client.protocol.local_steps
         if self.draws == "searched" and self.repeats_local_steps and steps > 1:
             raise IncompatibleError(
                 f"attack {self}: clients of {client} draw in each of {steps} steps, "
                 "and one step's random numbers are searched; use client_model=one_step"
             )
-        samples = client.protocol["batch_size"]
+        samples = client.protocol.batch_size
         self._check_result()
         if dataset.classes is not None:
             self._check_labels(samples, dataset.classes, f"classes of {dataset}")
@@ -136,7 +136,7 @@ class MatchingAttack(AttackSpec):
         rule = self.parts().labels
         if rule in RULES:
             check_rule(network, shape, classes, rule)
-        self._check_labels(client.protocol["batch_size"], classes, "classes")
+        self._check_labels(client.protocol.batch_size, classes, "classes")
 
     def _check_labels(self, samples: int, classes: int, whose: str) -> None:
         """Raise `IncompatibleError` if the label rule cannot return enough labels."""

@@ -134,7 +134,9 @@ def _sample_gradients(
     model = observation.model
     parameters = {name: model.get_parameter(name).detach() for name in observation.update}
     samples = inputs.to(dtype_of(model))
-    _, found = sample_gradients(model, parameters, samples, labels, observation.loss, AT_ONCE)
+    _, found = sample_gradients(
+        model, parameters, samples, labels, observation.protocol.loss, AT_ONCE
+    )
     return found
 
 

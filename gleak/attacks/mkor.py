@@ -98,7 +98,9 @@ class MKOR(AttackSpec):
         gradients = zip(*(observed[name].cpu() for name in names), strict=True)
         samples = []
         for victim, (weight, bias) in enumerate(gradients):
-            found = read_classes(weight, bias, secret, observation.batch_size, observation.loss)
+            found = read_classes(
+                weight, bias, secret, observation.batch_size, observation.protocol.loss
+            )
             counts = self._granted_counts(observation, victim)
             counts = found.counts if counts is None else counts
             present = counts.nonzero().flatten()

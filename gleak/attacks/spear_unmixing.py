@@ -70,7 +70,7 @@ def unmix_victims(
     name, scaling = scaled_layer(observation.model, observation.input_shape)
     parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
     weight, bias = scaling.of_layer(*parameters)
-    softmax = observation.loss == "cross_entropy"
+    softmax = observation.protocol.loss == "cross_entropy"
     layers = Layers(
         weight, bias, last_weight(observation, len(bias)), observation.input_shape, softmax
     )
@@ -139,7 +139,7 @@ def without_probabilities(
         Shape (V, classes).
     """
     with torch.no_grad():
-        if observation.loss != "cross_entropy":
+        if observation.protocol.loss != "cross_entropy":
             return scores
         known = inputs.isfinite().flatten(1).all(1)
         batches = inputs[known].unflatten(2, observation.input_shape).to(scores)

@@ -78,7 +78,9 @@ class UnmixedInversion(FeatureInvertingAttack, UnmixingAttack):
         """
         from gleak.attacks.matching.engine import solve
 
-        assumed = replace(observation, batch_size=embeddings.shape[1])
+        assumed = replace(
+            observation, protocol=replace(observation.protocol, batch_size=embeddings.shape[1])
+        )
         found = solve(self.problem(assumed, embeddings), assumed)
         separated = embeddings.any(2).sum(1) >= observation.batch_size
         return replace(

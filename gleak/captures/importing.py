@@ -64,12 +64,11 @@ def import_capture(
     _check_counts(files)
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()
-    sent = _read_sent(network, files, cell.client.content)
+    sent = _read_sent(network, files, cell.client.protocol.content)
     update: dict[str, Encoded] = {name: Dense(value) for name, value in sent.items()}
-    protocol = {"content": cell.client.content, **cell.client.protocol}
     artifacts: dict[str, Artifact] = {
         MODEL: with_state(_model_artifact(cell, classes), network),
-        UPDATE: Update(spec=str(cell), update=update, **protocol),
+        UPDATE: Update(spec=str(cell), update=update, protocol=cell.client.protocol),
     }
     comparison = None
     if files.truth:

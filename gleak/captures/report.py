@@ -9,7 +9,7 @@ from typing import Any
 
 from gleak.captures.importing import Capture
 from gleak.captures.truth import MAX_ERROR, Comparison
-from gleak.clients.captured import Captured
+from gleak.clients.fedavg import Captured
 from gleak.core.errors import SpecError
 from gleak.core.spec import build_spec, format_value
 from gleak.studies.cell import LEVELS, Cell, Paths
@@ -24,7 +24,7 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
         name: name of the capture.
         dataset: spec of the dataset.
         model: spec of the model.
-        **client: fields of `gleak.clients.captured.Captured`.
+        **client: fields of `gleak.clients.fedavg.Captured`.
 
     Raises:
         SpecError: a spec or field is unknown or invalid, a path is too long, the batch size is
@@ -59,7 +59,7 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
     return "\n".join(
         [
             f"{capture.folder}: {client.victims} clients of {client.batch_size} samples, "
-            f"{client.content}s",
+            f"{client.protocol.content}s",
             _judgement(capture.comparison, client),
             "attack it with this command, or with another attack in the path:",
             shlex.join(words),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,8 +66,8 @@ def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:
     """
     update, client = Update.read(captured), cell.client
     check_field(client.victims, update.victims, "victims", captured)
-    for field, expected in {"content": client.content, **client.protocol}.items():
-        check_field(expected, getattr(update, field), field, captured)
+    for field, expected in asdict(client.protocol).items():
+        check_field(expected, getattr(update.protocol, field), field, captured)
     replace(update, spec=str(cell)).write(output)
 
 

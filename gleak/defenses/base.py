@@ -11,7 +11,7 @@ from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
-    from gleak.local_training.base import LocalGradient
+    from gleak.clients.gradient_descent import LocalGradient
 
 Memory = dict[str, "torch.Tensor"]
 """Values that a client has not sent yet, by parameter; Shape (*shape)."""
@@ -60,7 +60,7 @@ class DefenseSpec(Spec):
     def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the update with the L2 norm at which it is sent, if the defence fixes the norm.
 
-        This is the reference of the perturbation (`gleak.simulation.update_error`).
+        This is the reference of the perturbation (`gleak.simulation.victims`).
 
         Args:
             update: before the defence, by parameter, Shape (R, *shape).

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import model_validator
 from typing_extensions import override
 
+from gleak.clients.gradient_descent import LocalGradient
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, scale_rounds, update_norms
-from gleak.local_training.base import LocalGradient
 
 if TYPE_CHECKING:
     from gleak.artifacts.encodings import Encoded

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from gleak.clients.gradient_descent import LocalGradient
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.local_training.base import LocalGradient
 from gleak.models.batching import interacting_layer
 from gleak.models.differentiation import sample_gradients
 from gleak.models.stochastic import stochastic_training_mode
 from gleak.models.tracing import describe_layer
 
 if TYPE_CHECKING:
+    from gleak.artifacts.protocol import Loss
     from gleak.defenses.differential_privacy import FedCDP
-    from gleak.local_training.base import Loss
 
 MAX_VALUES = 2**24
 """Number of gradient values, over all samples, that are computed at once."""

@@ -82,7 +82,7 @@ def rehearse_client(cell: Cell, classes: int) -> None:
     samples = inputs[share], labels[share]
     with differentiable_kernels(network):
         compute_update(
-            defense.rescaled(client.update_scale),
+            defense.rescaled(client.protocol.update_scale),
             partial(client.compute, network, *samples, defense.local_gradient()),
             network,
             *samples,

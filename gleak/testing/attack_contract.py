@@ -20,7 +20,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from gleak.api.client_setting import as_spec
+from gleak.api.given_specs import as_spec
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import gleak
 from gleak.api.attack_setting import Setting
-from gleak.api.client_setting import client_of
+from gleak.api.given_specs import client_of
 from gleak.api.user_network import examine, prepared_copy
 from gleak.attacks.best import DEEP, VERY_DEEP, Best, defence_fields
 from gleak.attacks.observation import Observation
@@ -234,9 +234,7 @@ def observed(network: nn.Module, samples: int) -> Observation:
     classes = examine(copied, SHAPE)
     inputs, labels = batch(samples)
     update = gleak.compute_update(network, inputs, labels % classes)
-    setting = Setting(
-        copied, SHAPE, classes, client_of(samples, 1, 1.0, None, "cross_entropy", "gradient")
-    )
+    setting = Setting(copied, SHAPE, classes, client_of("fedsgd", samples))
     values = {name: value.numpy() for name, value in update.items()}
     return setting.observe(Best(), setting.update(values), {}, {}, 0)
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import gleak
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.joined_results import completed, in_order, nearer
@@ -33,12 +34,7 @@ def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept(scal
         modality="image",
         input_shape=SHAPE,
         classes=10,
-        batch_size=1,
-        mini_batch=1,
-        local_steps=1,
-        local_lr=1.0,
-        loss="cross_entropy",
-        content="gradient",
+        protocol=Protocol(),
         granted={},
         victim_ids=np.arange(2),
         seed=0,

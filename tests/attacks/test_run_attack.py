@@ -21,12 +21,11 @@ from torch import nn
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Secret
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import TRACES, Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.gather import TRACES, gather_shards, total_cost
 from gleak.attacks.observation import Observation
-from gleak.attacks.run_attack import Reads, attack, observe, share
+from gleak.attacks.run_attack import Reads, attack, gather_shards, observe, share, total_cost
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.batching import interacting_layer

@@ -51,5 +51,7 @@ def test_batches_may_be_larger_than_the_dataset() -> None:
 
 
 def test_they_send_the_difference_of_weights_unless_said_otherwise() -> None:
-    contents = [parse("client", f"captured{sends}").content for sends in ("", "+sends=gradient")]
+    contents = [
+        parse("client", f"captured{sends}").protocol.content for sends in ("", "+sends=gradient")
+    ]
     assert contents == ["difference", "gradient"]

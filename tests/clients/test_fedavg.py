@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from torch.nn import functional
 
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import Update
+from gleak.clients.gradient_descent import gradients
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.local_training.gradient_descent import gradients
 from gleak.models.broadcast import load_network
 from gleak.runtime.seeding import drawing_from, torch_stream
 
@@ -129,17 +131,12 @@ def test_steps_that_do_not_go_through_the_batch_are_refused(fields: str) -> None
 def test_the_server_knows_the_schedule(steps: int, size: int) -> None:
     fields = "" if size == SAMPLES else f"+mini_batch={size}"
     client = parse("client", f"{BATCH}+local_steps={steps}+local_lr=0.5{fields}")
-    assert client.content == "gradient"
-    assert client.model_copy(update={"sends": "weights"}).content == "difference"
     assert client.gradients_per_sample == steps * size / SAMPLES
-    assert client.protocol == {
-        "batch_size": SAMPLES,
-        "mini_batch": size,
-        "local_steps": steps,
-        "local_lr": 0.5,
-        "loss": "cross_entropy",
-        "batch_norm": None,
-    }
+    sent = Protocol(batch_size=SAMPLES, mini_batch=size, local_steps=steps, local_lr=0.5)
+    assert client.protocol == sent
+    weights = client.model_copy(update={"sends": "weights"}).protocol
+    assert weights == replace(sent, content="difference")
+    assert (sent.update_scale, weights.update_scale) == (1, -0.5 * steps)
 
 
 AVERAGED = "epochs+victims=2+batch_size=6+update_size=2+epochs=3"
@@ -159,7 +156,7 @@ def test_every_epoch_goes_through_all_samples_in_a_new_order(
     simulate: Callable[..., Path],
 ) -> None:
     update, private, _ = simulated(simulate, CLIENT)
-    assert (update.batch_size, update.epochs, update.rounds) == (2, 3, 9)
+    assert (update.protocol.batch_size, update.protocol.epochs, update.rounds) == (2, 3, 9)
     assert private.rounds is not None
     assert private.rounds.shape == (2, 9, 2)
     epochs = private.rounds.reshape(2, 3, 6)

@@ -9,7 +9,7 @@ from gleak.clients.base import check_batch
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.core.spec import Spec
-from gleak.simulation.batches import draw_batches
+from gleak.simulation.simulate import draw_batches
 
 LABELS = np.arange(60) % 5
 seeds = st.integers(0, 2**32)

@@ -83,7 +83,7 @@ def test_in_training_mode_the_update_is_that_of_torchs_training_mode(
 ) -> None:
     folder = simulate(model="vgg_small+width=4+hidden=8+norm=batch", client=f"{CLIENT}+{TRAINING}")
     private, update = Private.read(folder / "private.h5"), Update.read(folder / "update.h5")
-    assert update.batch_norm == "training"
+    assert update.protocol.batch_norm == "training"
     network = load_network(Model.read(folder / "model.h5"), "model.h5").train()
     parameters = dict(network.named_parameters())
     for victim, (inputs, labels) in enumerate(zip(private.inputs, private.labels, strict=True)):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from gleak.artifacts.protocol import Loss, Protocol
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     Gradients,
@@ -57,7 +58,7 @@ def choose_gradients(training: ClientTraining) -> Gradients:
 
 @lru_cache(KEPT)
 def check_gradients(
-    network: torch.nn.Module, loss: str, shape: tuple[int, ...], classes: int
+    network: torch.nn.Module, loss: Loss, shape: tuple[int, ...], classes: int
 ) -> None:
     """Check that the gradients of a network can be matched.
 
@@ -71,7 +72,7 @@ def check_gradients(
         IncompatibleError: see `verified_method`.
     """
     trained = frozenset(trained_parameters(network))
-    verified_method(ClientTraining(network, loss, shape, classes, trained))
+    verified_method(ClientTraining(network, shape, classes, trained, Protocol(loss=loss)))
 
 
 def verified_method(training: ClientTraining) -> Method:
@@ -94,15 +95,16 @@ def verified_method(training: ClientTraining) -> Method:
 
 def _first_correct_method(training: ClientTraining) -> Method:
     copied = double_training(training)
-    one_step = replace(copied, local_steps=1)
+    one_step = replace(copied, protocol=replace(copied.protocol, local_steps=1))
     check_searchable(one_step.model, one_step.input_shape)
     trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
     _check_general_method(one_step, trials)
     *faster, general = _candidates(training)
-    if training.local_steps > 1:
+    if training.protocol.local_steps > 1:
         copied = _reduced(copied)
         trials = [
-            _repeated_trial(copied, *batch) for batch in _batches(copied, [copied.batch_size])
+            _repeated_trial(copied, *batch)
+            for batch in _batches(copied, [copied.protocol.batch_size])
         ]
     return next((method for method in faster if _agrees(method, copied, trials)), general)
 
@@ -110,7 +112,7 @@ def _first_correct_method(training: ClientTraining) -> Method:
 def _candidates(training: ClientTraining) -> Iterator[Method]:
     """Return the candidate methods, the fastest first; the last one is the most general."""
     dense = _share_of_dense(training)
-    if training.local_steps == 1:
+    if training.protocol.local_steps == 1:
         if _tangents_are_faster(training, dense):
             yield TangentGradients
         yield from (LayerwiseGradients, VmappedGradients, LoopedGradients)
@@ -123,7 +125,9 @@ def _candidates(training: ClientTraining) -> Iterator[Method]:
 
 def general_method(training: ClientTraining) -> Gradients:
     """Return the most general method, whose results can be differentiated as often as needed."""
-    return LoopedGradients(training) if training.local_steps == 1 else _looped_steps(training)
+    return (
+        LoopedGradients(training) if training.protocol.local_steps == 1 else _looped_steps(training)
+    )
 
 
 def double_training(training: ClientTraining) -> ClientTraining:
@@ -180,9 +184,11 @@ def _double_model(training: ClientTraining) -> torch.nn.Module:
 
 def _reduced(training: ClientTraining) -> ClientTraining:
     """Return the same training with few steps of small mini-batches."""
-    whole = training.mini_batch == training.batch_size
+    protocol = training.protocol
+    whole = protocol.mini_batch == protocol.batch_size
     size = MINI_BATCH if whole else STEPS * MINI_BATCH
-    return replace(training, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
+    reduced = replace(protocol, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
+    return replace(training, protocol=reduced)
 
 
 def _batches(
@@ -320,7 +326,7 @@ def plain_trial(training: ClientTraining, inputs: torch.Tensor, targets: torch.T
     for samples, labels in zip(inputs, targets, strict=True):
         with penalties(training.model) as added:
             logits = training.model(samples.clone())
-        loss = sum(added, sample_losses(training.loss, logits, labels)).mean()
+        loss = sum(added, sample_losses(training.protocol.loss, logits, labels)).mean()
         values = list(parameters.values())
         rows.append(torch.autograd.grad(loss, values, create_graph=True, materialize_grads=True))
     formed = dict(zip(parameters, map(torch.stack, zip(*rows, strict=True)), strict=True))

@@ -206,7 +206,11 @@ class Evidence:
         """Return True if all inputs of `infer_by_counts` are available."""
         bias, weight = self.classifier.bias, self.classifier.weight
         sent = bias in self.update and weight in self.update
-        return sent and self.classifier.gives_logits and self.observation.loss == "cross_entropy"
+        return (
+            sent
+            and self.classifier.gives_logits
+            and self.observation.protocol.loss == "cross_entropy"
+        )
 
 
 def infer_by_counts(evidence: Evidence) -> torch.Tensor:
@@ -222,9 +226,10 @@ def infer_by_counts(evidence: Evidence) -> torch.Tensor:
     weight = weight_gradient(classifier, evidence.update, "counts")
     if not evidence.can_be_counted():
         raise IncompatibleError(
-            f"labels=counts needs cross-entropy (here: {evidence.observation.loss}), and a "
-            f"classifier with a bias whose outputs are the logits, which layer {classifier.name!r} "
-            "does not provide; use labels=argmin or labels=known"
+            "labels=counts needs cross-entropy (here: "
+            f"{evidence.observation.protocol.loss}), and a classifier with a bias whose outputs "
+            f"are the logits, which layer {classifier.name!r} does not provide; use labels=argmin "
+            "or labels=known"
         )
     features = classifier.features
     layer = evidence.observation.model.get_parameter(classifier.weight or "")

@@ -185,7 +185,7 @@ def traced_steps(training: ClientTraining) -> list[Step]:
 
 
 def _loss(training: ClientTraining) -> Callable[..., torch.Tensor]:
-    return lambda logits, targets: sample_losses(training.loss, logits, targets).sum()
+    return lambda logits, targets: sample_losses(training.protocol.loss, logits, targets).sum()
 
 
 def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...]) -> Step:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.choice import choose_gradients
 from gleak.attacks.matching.distances.cosine import Cosine
 from gleak.attacks.matching.distances.euclidean import L2
@@ -80,7 +81,7 @@ def training_of(
 ) -> ClientTraining:
     """Return a training of one step of all parameters, in a cell of several victims."""
     trained = frozenset(name for name, _ in model.named_parameters())
-    return ClientTraining(model, loss, shape, CLASSES, trained, several_victims=True)
+    return ClientTraining(model, shape, CLASSES, trained, Protocol(loss=loss), several_victims=True)
 
 
 def targets_of(model: nn.Module) -> Formed:

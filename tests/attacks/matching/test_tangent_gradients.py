@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.gradients import ClientTraining
 from gleak.attacks.matching.layerwise import UnsplittableError
 from gleak.attacks.matching.tangent_gradients import TangentGradients
@@ -23,7 +24,7 @@ SHAPE = (2, 8, 8)
 
 def training_of(network: nn.Module, loss: str = "cross_entropy") -> ClientTraining:
     trained = frozenset(name for name, value in network.named_parameters() if value.requires_grad)
-    return ClientTraining(network.double().eval(), loss, SHAPE, CLASSES, trained)
+    return ClientTraining(network.double().eval(), SHAPE, CLASSES, trained, Protocol(loss=loss))
 
 
 def frozen_stem() -> nn.Module:

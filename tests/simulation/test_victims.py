@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.core.registry import load, parse
-from gleak.simulation.update_error import log_perturbation, perturbation
-from gleak.simulation.victims import Observed, Simulation
+from gleak.simulation.simulate import log_perturbation
+from gleak.simulation.victims import Observed, Simulation, perturbation
 
 CLIENT = "fedavg+victims=2+batch_size=4+local_steps=3+local_lr=0.03"
 WEIGHTS = "+sends=weights"

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
+from gleak.artifacts.protocol import Protocol
+from gleak.clients.gradient_descent import descend, gradients, mini_batches
 from gleak.core.registry import parse
-from gleak.local_training.gradient_descent import descend, gradients, mini_batches
 from gleak.models import batching
 
 BATCHES = [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5]), torch.tensor([0, 2, 4])]
@@ -45,7 +46,7 @@ def test_steps_are_those_of_torch_in_either_mode(
         losses.append(functional.cross_entropy(plain(inputs[batch]), labels[batch]))
         losses[-1].backward()
         optimizer.step()
-    found = descend(network, inputs, labels, BATCHES, 0.1, "cross_entropy")
+    found = descend(network, inputs, labels, BATCHES, Protocol(local_lr=0.1))
     torch.testing.assert_close(found.losses, torch.stack(losses).detach())
     for name, parameter in plain.named_parameters():
         torch.testing.assert_close(found.parameters[name], parameter.detach())
@@ -60,7 +61,7 @@ def test_steps_are_those_of_torch_in_either_mode(
 def test_dropout_draws_masks_and_keeps_its_mode(training: bool) -> None:
     network = nn.Sequential(nn.Dropout(0.5), nn.Linear(50, 2)).train(training)
     inputs, labels = torch.ones(1, 50), torch.tensor([0])
-    moved = descend(network, inputs, labels, [torch.tensor([0])], 1.0, "cross_entropy").parameters
+    moved = descend(network, inputs, labels, [torch.tensor([0])], Protocol(local_lr=1.0)).parameters
     columns = (moved["1.weight"] != network[1].weight).any(0)
     assert 5 < columns.sum() < 45
     assert network[0].training == training
@@ -156,10 +157,10 @@ def test_frozen_parameters_are_not_clipped_nor_given_noise(partly_frozen: nn.Mod
 def test_frozen_parameters_have_a_part_in_what_others_learn(partly_frozen: nn.Module) -> None:
     inputs, labels = torch.rand(4, 12), torch.tensor([0, 1, 2, 0])
     batches = [torch.arange(4)] * 3
-    found = descend(partly_frozen, inputs, labels, batches, 0.1, "cross_entropy")
+    found = descend(partly_frozen, inputs, labels, batches, Protocol(local_lr=0.1))
     features = nn.Sequential(*partly_frozen[:3])(inputs)
     last = nn.Sequential(deepcopy(partly_frozen[3]))
-    expected = descend(last, features, labels, batches, 0.1, "cross_entropy")
+    expected = descend(last, features, labels, batches, Protocol(local_lr=0.1))
     for name in ("weight", "bias"):
         torch.testing.assert_close(
             found.mean_gradient[f"3.{name}"], expected.mean_gradient[f"0.{name}"]

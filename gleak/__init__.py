@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from gleak.api.client_update import compute_update as compute_update
     from gleak.api.client_update import defend as defend
     from gleak.api.gauge import Gauge as Gauge
+    from gleak.api.given_specs import list_specs as list_specs
     from gleak.api.scoring import Scores as Scores
     from gleak.api.scoring import score as score
-    from gleak.api.given_specs import list_specs as list_specs
     from gleak.artifacts.protocol import Protocol as Protocol
     from gleak.captures.local_capture import capture as capture
     from gleak.core.errors import GleakError as GleakError

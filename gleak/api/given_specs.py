@@ -11,8 +11,8 @@ from gleak.artifacts.protocol import Protocol
 from gleak.clients.base import ClientSpec
 from gleak.clients.fedavg import FedAvg
 from gleak.core.errors import IncompatibleError, SpecError
-from gleak.core.registry import PACKAGES, load, parse
-from gleak.core.spec import Spec, build_spec, changed
+from gleak.core.registry import PACKAGES, find, load, parse
+from gleak.core.spec import Spec, build_spec, changed, split_spec
 
 ClientLike = str | ClientSpec | Protocol
 """Spec of a client, such as ``"fedavg+local_steps=5+local_lr=0.1"``, or what a server knows."""
@@ -87,16 +87,16 @@ def client_of(
         IncompatibleError: the client is observed for several rounds.
     """
     size = None if batch_size is None else checked_count("batch_size", batch_size)
-    if isinstance(client, Protocol):
-        spec = _of_protocol(client)
-    elif isinstance(client, str) and "+batch_size=" not in client:
-        # Other fields are checked with the number of samples, such as mini_batch.
-        spec = as_spec("client", f"{client}+batch_size={samples if size is None else size}")
+    number = samples if size is None else size
+    spec: Any
+    if isinstance(client, str):
+        name, texts = split_spec(client)
+        stated = "batch_size" in texts
+        spec = build_spec(find("client", name), {"batch_size": number, **texts})
     else:
-        spec = as_spec("client", client)
-    if "batch_size" not in spec.model_fields_set:
-        size = samples if size is None else size
-    elif size not in (None, spec.batch_size):
+        spec = _of_protocol(client) if isinstance(client, Protocol) else as_spec("client", client)
+        stated = "batch_size" in spec.model_fields_set
+    if stated and size not in (None, spec.batch_size):
         raise SpecError(
             f"batch_size = {size}, but client {spec} has {spec.batch_size} samples; leave one out"
         )
@@ -105,11 +105,9 @@ def client_of(
             f"client {spec} sends the updates of {spec.rounds} rounds, and this function takes "
             "one; use client fedavg"
         )
-    fields: dict[str, Any] = {
-        "victims": 1,
-        "repeats": 1,
-        "batch_size": spec.batch_size if size is None else size,
-    }
+    fields: dict[str, Any] = {"victims": 1, "repeats": 1}
+    if not stated:
+        fields["batch_size"] = number
     if weights or getattr(spec, "sends", "gradient") == "weights":
         if "local_lr" not in spec.model_fields_set:
             raise SpecError(

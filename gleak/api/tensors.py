@@ -105,7 +105,7 @@ def _check_no_state(values: Mapping[str, Tensor], network: nn.Module, place: str
     trained = trained_parameters(network)
     remedy = (
         "; give the gradients of the loss, or the parameters after training minus those before, "
-        'with sends="weights" and local_lr'
+        "with client='fedavg+sends=weights+local_lr=0.1'"
     )
     for name, _ in network.named_buffers():
         if name in values:

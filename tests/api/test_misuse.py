@@ -158,29 +158,48 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(batch_size=2.5), "batch_size = 2.5"),
         (lambda: attack(batch_size=True), "batch_size = True"),
         (lambda: attack(batch_size="2"), "batch_size = '2'"),
-        (lambda: computed(local_steps=0, local_lr=LR), "field 'local_steps' = 0"),
-        (lambda: computed(local_steps=1.5, local_lr=LR), "local_steps = 1.5"),
-        (lambda: computed(local_steps=2), "local_lr is missing"),
-        (lambda: attack(sends="weights"), "local_lr is missing"),
-        (lambda: computed(local_steps=2, local_lr=-1), "field 'local_lr' = -1"),
-        (lambda: computed(local_lr=float("nan")), "local_lr = nan: expected a finite number"),
         *[
-            (partial(attack, sends="weights", local_lr=rate), f"field 'local_lr' = {rate}: ")
-            for rate in (1e-320, 1e-60)
+            (partial(lambda given: attack(batch_size=None, client=given), given), words)
+            for given, words in [
+                ("fedavgs", "unknown client 'fedavgs'; did you mean 'fedavg'"),
+                ("fedavg+local_step=2", "did you mean 'local_steps'"),
+                ("fedavg+local_steps=0", "field 'local_steps' = '0'"),
+                ("fedavg+local_steps=2+local_lr=-1", "field 'local_lr' = '-1'"),
+                ("fedavg+sends=weights+local_lr=1e-60", "field 'local_lr' = '1e-60': "),
+                ("fedavg+sends=weights", "local_lr is missing, by which a difference of weights"),
+                ("fedavg+batch_size=3+mini_batch=2+local_steps=3", "mini_batch"),
+                ("fedsgd+loss=mse", "field 'loss' = 'mse'"),
+                ("fedavg+sends=weight", "field 'sends' = 'weight'"),
+                ("fedsgd+batch_norm=train", "field 'batch_norm' = 'train'"),
+                (gleak.Protocol(local_lr=-1), "field 'local_lr' = -1"),
+                (gleak.Protocol(local_steps=2, mini_batch=3, batch_size=5), "whole number of"),
+                (5, "expected the spec of kind client"),
+            ]
         ],
-        (lambda: computed(local_lr=10**400), "local_lr = 1000"),
-        (lambda: attack(local_lr="0.1"), "local_lr = '0.1'"),
-        (lambda: attack(local_lr=[0.1, 0.2]), "local_lr = [0.1, 0.2]"),
-        (lambda: computed(mini_batch=0.5, local_lr=LR), "mini_batch = 0.5"),
+        (lambda: attack(client="fedsgd+batch_size=3"), "batch_size = 2, but client fedsgd"),
         (
-            lambda: computed(images(3), [0, 1, 2], mini_batch=2, local_steps=3, local_lr=LR),
-            "mini_batch",
+            lambda: attack(local_steps=2, local_lr=0.1),
+            "local_steps, local_lr: now part of the client's spec; give "
+            "client='fedavg+local_steps=2+local_lr=0.1'",
         ),
-        (lambda: attack(loss=nn.functional.cross_entropy), "field 'loss'"),
-        (lambda: computed(loss="mse"), "field 'loss' = 'mse'"),
-        (lambda: attack(sends="weight"), "did you mean 'weights'"),
-        (lambda: gleak.defend("topk", update(), sends="gradients"), "did you mean 'gradient'"),
-        (lambda: attack(batch_norm="train"), "field 'batch_norm' = 'train'"),
+        (lambda: computed(loss="nll_raw"), "give client='fedavg+loss=nll_raw'"),
+        (lambda: gleak.defend("topk", update(), sends="weights"), "+sends=weights', or add it"),
+        (
+            lambda: gleak.Gauge(model(), SHAPE, 2, LR, mini_batch=1),
+            "mini_batch: now part of the client's spec",
+        ),
+        (lambda: gleak.Gauge(model(), SHAPE), "batch_size is missing"),
+        (lambda: gleak.Gauge(model(), SHAPE, 2, LR, 1.5), "local_steps = 1.5"),
+        *[
+            (partial(gleak.Gauge, model(), SHAPE, 2, rate), "local_lr = ")
+            for rate in ("0.1", [0.1, 0.2], float("nan"), 10**400)
+        ],
+        (lambda: gleak.Gauge(model(), SHAPE, 2, client="fedavg"), "local_lr is missing, by which"),
+        (lambda: gleak.Gauge(model(), SHAPE, 2, LR, client="fedavg"), "fields of the client"),
+        (
+            lambda: attack("invertgrad+labels=argmin", labels=[0, 2]),
+            "infers labels, but labels are given",
+        ),
         (lambda: attack("cpll"), "unknown attack 'cpll'; did you mean 'cpl'"),
         (lambda: attack("topk"), "'topk' is a defense"),
         (lambda: attack("cpl+restart=2"), "did you mean 'restarts'"),
@@ -230,7 +249,10 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             lambda: attack(gradients=list(model().parameters())),
             "these are the parameters of the model",
         ),
-        (lambda: attack(gradients=model().state_dict()), 'with sends="weights" and local_lr'),
+        (
+            lambda: attack(gradients=model().state_dict()),
+            "with client='fedavg+sends=weights+local_lr=0.1'",
+        ),
         (
             lambda: attack(gradients={name: value * 1.01 for name, value in state().items()}),
             "these are the parameters of the model",
@@ -254,8 +276,15 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(gradients={1, 2}), "not set"),
         (lambda: attack(gradients="update.pt"), "not str"),
         (lambda: attack(gradients=3), "not int"),
-        (lambda: attack(sends="weights", local_lr=1e-40), "out of the range of float32; check"),
-        (lambda: attack(sends="weights", local_lr=1e300), "check local_lr and local_steps"),
+        *[
+            (partial(attack, client=f"fedavg+sends=weights+local_lr={rate}"), words)
+            for rate, words in [("1e-40", "out of the range of float32"), ("1e300", "check local_")]
+        ],
+        (
+            lambda: attack(gradients={k: v for k, v in update().items() if k != "3.bias"}),
+            "gradients: 3.bias is missing, but in the model it has shape (4,)",
+        ),
+        (lambda: computed(client="fedsgd+batch_size=3"), "inputs: 2 samples, but client fedsgd"),
         (lambda: measured(truth=images()), "truth: expected the pair of inputs and labels"),
         (lambda: computed(images() > 0.5), "inputs: torch.bool values from False to True"),
         (lambda: attack(gradients=["a"] * 4), "1.weight: not a tensor of numbers"),
@@ -356,6 +385,11 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         ),
     ],
     IncompatibleError: [
+        (
+            lambda: attack(client="epochs"),
+            "sends the updates of 2 rounds, and this",
+        ),
+        (lambda: attack(client=gleak.Protocol(batch_size=2, epochs=2)), "a client of 2 epochs"),
         (lambda: attack(shape=(2, 3, 4, 4)), "does not accept samples of shape (2, 3, 4, 4)"),
         (lambda: attack(shape=(3, 9, 9)), "for samples of shape (3, 9, 9)"),
         (lambda: attack(network=normalised(), shape=(4, 4, 3)), "permute(0, 3, 1, 2)"),
@@ -476,9 +510,7 @@ def test_labels_of_two_classes_may_be_truth_values(labels: Any) -> None:
         {"seed": np.uint8(0)},
         {"seed": torch.tensor(0)},
         {"batch_size": np.int32(2)},
-        {"batch_size": torch.tensor(2), "local_steps": np.int64(1)},
-        {"local_lr": np.float32(0.1)},
-        {"local_lr": torch.tensor(0.1)},
+        {"batch_size": torch.tensor(2)},
     ],
     ids=str,
 )

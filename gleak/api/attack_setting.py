@@ -70,14 +70,7 @@ class Setting:
     ) -> Update:
         """Return checked gradients as the update of one victim.
 
-        Args:
-            values: gradients by name of the parameter.
-            masks: for each parameter of which only some values were sent, 1 where they were.
-
-        Raises:
-            ArtifactError: names and shapes differ from the network's parameters, or values are not
-                finite, also as the gradient that they are a multiple of; a mask does not fit its
-                gradient.
+        The masks are 1 where a value was sent, for parameters of which only some were.
         """
         shapes = {name: value.shape for name, value in values.items()}
         check_shapes(shapes, trained_parameters(self.network), None, WHERE, ORIGIN)
@@ -92,9 +85,10 @@ class Setting:
             update={name: _encoded(name, value, sent.get(name)) for name, value in values.items()},
         )
         update.validate("gradients")
-        for name, value in values.items():
+        scale = self.client.protocol.update_scale
+        for name, value in values.items() if scale != 1 else ():
             with np.errstate(all="ignore"):
-                gradient = value / self.client.protocol.update_scale
+                gradient = value / scale
             if not np.isfinite(gradient).all() or (value.any() and not gradient.any()):
                 raise ArtifactError(
                     f"gradients: {name} over the learning rate and the number of steps is out of "
@@ -103,12 +97,7 @@ class Setting:
         return update
 
     def granted(self, given: Mapping[str, ArrayLike], labels: Labels | None) -> dict[str, Granted]:
-        """Return the checked grants by name.
-
-        Raises:
-            SpecError: an unknown grant, or labels that are given twice.
-            ArtifactError: wrong shapes, or values out of range.
-        """
+        """Return the checked grants by name."""
         if not isinstance(given, Mapping):
             raise SpecError(
                 f"grants is a {type(given).__name__}; give a mapping by name, such as "
@@ -279,17 +268,7 @@ def crafting_of(secret: Secret | None) -> CraftingSpec:
 
 
 def load_networks(spec: AttackSpec, paths: Iterable[Path], shape: Shape) -> dict[str, nn.Module]:
-    """Load the networks that an attack's spec names, by name.
-
-    Args:
-        spec: the attack.
-        paths: files ``knowledge.h5``.
-        shape: of the samples that are attacked.
-
-    Raises:
-        ArtifactError: a file is bad, or for samples of another shape.
-        IncompatibleError: the attack needs a network that is not given.
-    """
+    """Load the networks that an attack's spec names, by name, for samples of this shape."""
     files = {Knowledge.read(path, only=()).knowledge: path for path in paths}
     for needed in spec.knowledge:
         if str(needed.trained) not in files:

@@ -167,16 +167,7 @@ def audit_examined(
     samples: tuple[Tensor, Tensor] | None = None,
     seed: int = 0,
 ) -> AuditReport:
-    """Audit a prepared network that was examined.
-
-    Args:
-        network: not changed.
-        shape: shape of one sample.
-        classes: number of classes.
-        samples: checked inputs, Shape (M, *shape), and labels, Shape (M), of the client; None:
-            unknown.
-        seed: seed of the draw of samples.
-    """
+    """Audit a prepared network that was examined, with checked inputs and labels if given."""
     single = independent_copy(network).float()
     nothing: Any = {"parameters": {}, "buffers": {}}
     empty = Model(

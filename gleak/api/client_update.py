@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, SupportsIndex, TypeVar
+from typing import SupportsIndex, TypeVar
 
 import numpy as np
 import torch
@@ -107,11 +107,7 @@ def compute_update(
 
 
 def decoded(defense: DefenseSpec, sent: Mapping[str, Encoded]) -> dict[str, Tensor]:
-    """Return what the server decodes of one victim's update of one round, by parameter.
-
-    Raises:
-        IncompatibleError: the defence made values infinite.
-    """
+    """Return what the server decodes of one victim's update of one round, by parameter."""
     with np.errstate(over="ignore", invalid="ignore"):
         values = {name: torch.from_numpy(each.decode())[0, 0] for name, each in sent.items()}
     for name, value in values.items():
@@ -208,7 +204,19 @@ def defend(
     given: Gradients = list(gradients) if isinstance(gradients, Iterator) else gradients
     values = update_tensors(given)
     kept = {} if memory is None else memory
-    check_memory(kept, values)
+    if not isinstance(kept, dict):
+        raise ArtifactError(
+            f"memory is a {type(memory).__name__}; give an empty dict in the first round, and the "
+            "same in later ones"
+        )
+    for name, unsent in kept.items():
+        expected = None if name not in values else tuple(values[name].shape)
+        shape = tuple(tensor_of(f"memory: {name}", unsent).shape)
+        if shape != expected:
+            raise ArtifactError(
+                f"memory: {name} has shape {shape}, but in this update {expected}; give each "
+                "client and each network a memory of its own"
+            )
     stream = Streams(one, 1, checked_seed(seed)).draw("defense", 0, 0, 0)
     rows = {name: value[None] for name, value in values.items()}
     sent = protect(defense.rescaled(one.protocol.update_scale), rows, stream, kept)
@@ -217,24 +225,3 @@ def defend(
             f"defense {defense} keeps no values for later rounds; leave memory out"
         )
     return like(given, decoded(defense, sent))
-
-
-def check_memory(memory: Any, values: Mapping[str, Tensor]) -> None:
-    """Check the values that were not sent in earlier rounds.
-
-    Raises:
-        ArtifactError: it is not a dictionary, or was kept from another update.
-    """
-    if not isinstance(memory, dict):
-        raise ArtifactError(
-            f"memory is a {type(memory).__name__}; give an empty dict in the first round, and the "
-            "same in later ones"
-        )
-    for name, kept in memory.items():
-        expected = None if name not in values else tuple(values[name].shape)
-        found = tuple(tensor_of(f"memory: {name}", kept).shape)
-        if found != expected:
-            raise ArtifactError(
-                f"memory: {name} has shape {found}, but in this update {expected}; give each "
-                "client and each network a memory of its own"
-            )

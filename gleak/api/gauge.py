@@ -13,6 +13,7 @@ from torch.nn import functional
 from gleak.api.attack_setting import Setting
 from gleak.api.broadcast_model import audit_examined
 from gleak.api.given_specs import ClientLike, averaging_client, client_of, with_client
+from gleak.api.scoring import private_samples
 from gleak.api.tensors import (
     ArrayLike,
     Labels,
@@ -24,11 +25,9 @@ from gleak.api.tensors import (
 )
 from gleak.api.user_network import (
     examine,
-    modality_of,
     own_modes,
     prepared_copy,
 )
-from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
 from gleak.attacks.first_layer import output_slopes, scaled_layer
@@ -146,7 +145,9 @@ class Gauge:
         """
         before, after = (without_prefix(state, self.model) for state in (before, after))
         network = self._network(before)
-        observation = self._observe(network, _difference(network, before, after))
+        setting = Setting(independent_copy(network), self._shape, self._classes, self._client)
+        update = setting.update(_difference(network, before, after))
+        observation = setting.observe(Best(), update, {}, {}, SEED)
         samples = None if truth is None else self._checked(truth)
         alarms = audit_examined(network, self._shape, self._classes, samples).alarms
         results = self._reconstruct(network, observation)
@@ -157,12 +158,6 @@ class Gauge:
             recovered = (_recovered(found, *samples) for found, _ in results)
             measures[RECOVERED] = max(recovered, default=0.0)
         return measures
-
-    def _observe(self, network: nn.Module, difference: dict[str, np.ndarray]) -> Observation:
-        """Return what a server observes; it has its own copy of the network."""
-        copied = independent_copy(network)
-        setting = Setting(copied, self._shape, self._classes, self._client)
-        return setting.observe(Best(), setting.update(difference), {}, {}, SEED)
 
     def _network(self, state: State) -> nn.Module:
         """Return a copy of the network with the broadcast values."""
@@ -280,10 +275,5 @@ def _shared_labels(true: Tensor, inferred: Tensor) -> float:
 
 def _recovered(found: Reconstruction, inputs: Tensor, labels: Tensor) -> float:
     """Return the share of the true samples that are recovered."""
-    truth = Private(
-        modality=modality_of(tuple(inputs.shape[1:])),
-        inputs=inputs[None].numpy(),
-        labels=labels[None].numpy(),
-        indices=np.full((1, len(labels)), UNKNOWN),
-    )
-    return float(np.nanmean(SuccessContent().measure(match_to_truth(truth, found))))
+    comparison = match_to_truth(private_samples(inputs, labels), found)
+    return float(np.nanmean(SuccessContent().measure(comparison)))

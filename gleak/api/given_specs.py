@@ -51,11 +51,7 @@ def list_specs(kind: str | None = None) -> list[str] | dict[str, list[str]]:
 
 
 def as_spec(kind: str, spec: Any) -> Any:
-    """Return a spec from its text, its class or itself.
-
-    Raises:
-        SpecError: unknown or malformed, or of another kind.
-    """
+    """Return a spec from its text, its class or itself."""
     if isinstance(spec, type) and issubclass(spec, Spec):
         spec = spec()
     if isinstance(spec, str):
@@ -80,11 +76,6 @@ def client_of(
         batch_size: number of its samples; None: that of the client, if it is given there.
         samples: number of samples if it is given nowhere.
         weights: let the client send weights, whatever its spec says.
-
-    Raises:
-        SpecError: an unknown client or field, a value out of range, or two batch sizes; or the
-            learning rate is missing by which a difference of weights is scaled.
-        IncompatibleError: the client is observed for several rounds.
     """
     size = None if batch_size is None else checked_count("batch_size", batch_size)
     number = samples if size is None else size
@@ -141,11 +132,7 @@ def _of_protocol(protocol: Protocol) -> ClientSpec:
 def averaging_client(
     batch_size: SupportsIndex | None, local_lr: SupportsFloat | None, local_steps: SupportsIndex
 ) -> ClientSpec:
-    """Return a client of federated averaging that sends weights, from its three usual numbers.
-
-    Raises:
-        SpecError: a value is missing, of another type or out of range.
-    """
+    """Return a client of federated averaging that sends weights, from its three usual numbers."""
     if batch_size is None or local_lr is None:
         raise SpecError(
             f"{'batch_size' if batch_size is None else 'local_lr'} is missing: give the number of "

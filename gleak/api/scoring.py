@@ -101,12 +101,7 @@ def score(
         reconstruction = replace(reconstruction, paired=False)
     else:
         known = checked_labels(known, len(truth))
-    private = Private(
-        modality=reconstruction.modality,
-        inputs=truth[None].numpy(),
-        labels=known[None].numpy(),
-        indices=np.full((1, len(truth)), UNKNOWN),
-    )
+    private = private_samples(truth, known)
     comparison = match_to_truth(private, reconstruction, result.cost)
     samples, unavailable = {}, {}
     for metric in metrics_of("attack"):
@@ -116,6 +111,16 @@ def score(
             except MetricUnavailable as reason:
                 unavailable[metric.name] = str(reason)
     return Scores(samples, unavailable, match_samples(private, reconstruction)[0])
+
+
+def private_samples(inputs: Tensor, labels: Tensor) -> Private:
+    """Return the true samples of one victim; inputs (N, *shape) and labels (N)."""
+    return Private(
+        modality=modality_of(tuple(inputs.shape[1:])),
+        inputs=inputs[None].numpy(),
+        labels=labels[None].numpy(),
+        indices=np.full((1, len(labels)), UNKNOWN),
+    )
 
 
 def _unlabelled(samples: ArrayLike, labels: Tensor | None) -> AttackResult:

@@ -126,11 +126,6 @@ def total_cost(shards: Sequence[Path]) -> dict[str, Any]:
 def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Reconstruction:
     """Run an attack on an observation and add spec, seed and modality to the reconstruction.
 
-    Args:
-        spec: the attack.
-        observation: everything the attacker knows.
-        seed: seed of the run.
-
     Raises:
         IncompatibleError: the attack does not support the network, or lacks a grant.
     """
@@ -163,15 +158,7 @@ def _rounds_read(spec: AttackSpec, observation: Observation) -> Observation:
 
 
 def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:
-    """Check that an attack is granted what it needs.
-
-    Args:
-        spec: the attack.
-        granted: names of the grants that are given.
-
-    Raises:
-        IncompatibleError: names the attack and the missing grants.
-    """
+    """Raise `IncompatibleError` if an attack needs a grant that is not among those given."""
     missing = sorted(spec.grants - set(granted))
     if missing:
         raise IncompatibleError(
@@ -229,11 +216,7 @@ def observe(
 def parameters_read(
     network: torch.nn.Module, reads: Reads, input_shape: tuple[int, ...]
 ) -> frozenset[str] | None:
-    """Return the names of the parameters whose updates an attack reads; None for all.
-
-    Raises:
-        IncompatibleError: one of them is frozen, shared, or computed from other parameters.
-    """
+    """Return the names of the parameters whose updates an attack reads; None for all."""
     only = reads(network, input_shape)
     check_trained(network, only or frozenset())
     return only
@@ -329,10 +312,7 @@ def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str
 
 
 def _per_victim(granted: Granted, victims: int, like: torch.Tensor) -> torch.Tensor:
-    """Return the granted values of each victim; shared ones are stored only once.
-
-    Labels remain integers, other values have the precision of the network.
-    """
+    """Return the granted values of each victim, in the network's precision unless integers."""
     values = torch.from_numpy(granted.values).to(like.device)
     values = values.to(like) if values.is_floating_point() else values
     return values.expand(victims, *values.shape[1:]) if granted.shared else values
@@ -367,17 +347,8 @@ def check_shapes(
 ) -> None:
     """Check that an update has values for every trained parameter that is used, and no others.
 
-    Checked before anything is decoded, because a sparse parameter may declare any shape.
-
-    Args:
-        shapes: shape of each parameter of the update.
-        trained: trained parameters of the network.
-        only: names of the parameters that are used; None for all.
-        prefix: prefix of the names of parameters in errors.
-        origin: name of the network in errors.
-
-    Raises:
-        ArtifactError: names the first parameter that differs, and both shapes.
+    Checked before anything is decoded, because a sparse parameter may declare any shape. The error
+    names the first parameter that differs, after ``prefix``, and the ``origin`` of the network.
     """
     expected = {
         name: tuple(value.shape) for name, value in trained.items() if only is None or name in only

@@ -188,11 +188,7 @@ class ClientSpec(Spec):
 
 
 def check_batch(client: ClientSpec, size: int | None, classes: int | None, dataset: str) -> None:
-    """Raise if a split of ``size`` samples in ``classes`` classes cannot supply the batches.
-
-    Raises:
-        IncompatibleError: the batch size or the number of classes is too large.
-    """
+    """Raise if a split of ``size`` samples in ``classes`` classes cannot supply the batches."""
     if size is not None and client.batch_size > size:
         raise IncompatibleError(
             f"client {client}: batch_size={client.batch_size} is more than the {size} samples "

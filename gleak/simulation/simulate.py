@@ -156,10 +156,7 @@ def _shuffled_classes(labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
 def log_perturbation(client: ClientSpec, defense: DefenseSpec, perturbations: np.ndarray) -> None:
     """Log the mean perturbation; warn if noise dominates or depends on the form of the update.
 
-    Args:
-        client: client of the victims.
-        defense: defence of the victims.
-        perturbations: perturbation of each victim and round, Shape (V, R).
+    Perturbations are those of each victim and round, Shape (V, R).
     """
     mean, worst = perturbations.mean(), perturbations.max()
     log.info("defense %s: mean relative perturbation of the update %.3g", defense, mean)

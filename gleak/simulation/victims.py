@@ -50,26 +50,16 @@ class Victim:
 
 @dataclass(frozen=True)
 class Streams:
-    """Random streams of the clients of all victims.
-
-    Args:
-        client: client of the victims.
-        clients_per_update: number of clients of each victim.
-        seed: seed of the run.
-    """
+    """Random streams of the clients of all victims."""
 
     client: ClientSpec
     clients_per_update: int
     seed: int
 
     def draw(self, purpose: str, victim: int, number: int, member: int) -> torch.Generator:
-        """Return the random stream of one client in one round.
+        """Return the stream of a victim's client, ``member``, in round ``number``.
 
-        Args:
-            purpose: "client" or "defense".
-            victim: index of the victim.
-            number: index of the round.
-            member: index of the client within the victim.
+        Its purpose is "client" or "defense".
         """
         round_key = (number,) if self.client.rounds > 1 else ()
         member_key = (member,) if self.clients_per_update > 1 else ()
@@ -144,8 +134,10 @@ class Simulation:
         with progress, differentiable_kernels(self.network):
             for number in range(self.client.rounds):
                 if number:
-                    sent = {name: torch.from_numpy(v.decode()) for name, v in rounds[-1].items()}
-                    mean = {name: value.mean((0, 1)) for name, value in sent.items()}
+                    mean = {
+                        name: torch.from_numpy(value.decode()).mean((0, 1))
+                        for name, value in rounds[-1].items()
+                    }
                     server_step(self.network, mean, self.client.server_rate)
                 if several:
                     trained = trained_parameters(self.network).items()
@@ -178,8 +170,10 @@ class Simulation:
         )
         observed = sent[0]
         if len(sent) > 1:
-            decoded = {name: [update[name].decode() for update in sent] for name in observed}
-            observed = {name: Dense(np.mean(values, axis=0)) for name, values in decoded.items()}
+            observed = {
+                name: Dense(np.mean([update[name].decode() for update in sent], axis=0))
+                for name in observed
+            }
         victim.perturbations.append(perturbation(observed, computed))
         victim.sent_bytes.append(float(np.mean([size_in_bytes(update) for update in sent])))
         return observed
@@ -187,14 +181,7 @@ class Simulation:
     def _send(
         self, victim: Victim, share: Tensor, number: int, member: int
     ) -> tuple[dict[str, Encoded], dict[str, Tensor]]:
-        """Compute the update of one client of a victim, as sent and without its defence.
-
-        Args:
-            victim: the victim.
-            share: positions of the client's samples.
-            number: index of the round.
-            member: index of the client within the victim.
-        """
+        """Compute the update of one client of a victim, as sent and without its defence."""
         samples = victim.inputs[share], victim.labels[share]
         stream = partial(self.streams.draw, victim=victim.number, number=number, member=member)
         sent, plain = send_update(
@@ -250,12 +237,7 @@ def mean_of(updates: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
 
 
 def relative_error(values: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> float:
-    """Compute the L2 norm of the difference over that of the true values; 0 if both are zero.
-
-    Args:
-        values: by parameter, Shape (*shape).
-        true: likewise.
-    """
+    """Compute the L2 norm of the difference over that of the true values; 0 if both are zero."""
     error = sum(float((values[name] - value).square().sum()) for name, value in true.items())
     power = sum(float(value.square().sum()) for value in true.values())
     return sqrt(error / max(power, torch.finfo(torch.float32).tiny))

@@ -15,7 +15,6 @@ from gleak.artifacts.encodings import (
     load_encoded,
     store_encoded,
 )
-from gleak.artifacts.integrity import set_attribute
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reading import chosen_keys, load_attributes, member
 from gleak.artifacts.schema import arrays
@@ -67,11 +66,11 @@ class Update(Artifact):
                     f"but /update/{first} has {expected}"
                 )
 
+    def _attributes(self) -> dict[str, Any]:
+        return {**super()._attributes(), **asdict(self.protocol)}
+
     def _store(self, file: h5py.File) -> None:
         super()._store(file)
-        for name, value in asdict(self.protocol).items():
-            if value is not None:
-                set_attribute(file, name, value)
         group = create_group(file, "update")
         for name, encoded in self.update.items():
             store_encoded(group, name, encoded)

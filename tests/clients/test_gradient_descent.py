@@ -74,15 +74,10 @@ def test_every_pass_takes_every_sample_once(shuffled: bool) -> None:
     assert [len(batch) for batch in batches] == [4] * 5
     for taken in torch.cat(batches)[:18].split(6):
         assert sorted(taken.tolist()) == list(range(6))
-
-
-def test_samples_go_in_their_order_unless_every_pass_is_shuffled() -> None:
-    ordered = torch.cat(mini_batches(6, 2, 6, shuffled=False))
-    assert ordered.tolist() == [*range(6), *range(6)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        first, second = torch.cat(mini_batches(6, 2, 6, shuffled=True)).split(6)
-    assert first.tolist() != second.tolist()
+        first, second = torch.cat(mini_batches(6, 2, 6, shuffled)).tolist()[:6], list(range(6))
+    assert (first != second) == shuffled
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 6])
@@ -142,16 +137,9 @@ def test_frozen_parameters_are_neither_trained_nor_sent(
     sent = spec.compute(partly_frozen, torch.rand(4, 12), torch.tensor([0, 1, 2, 0]))
     assert sent.keys() == {"3.weight", "3.bias"}
     assert all(value.any() for value in sent.values())
-
-
-def test_frozen_parameters_are_not_clipped_nor_given_noise(partly_frozen: nn.Module) -> None:
-    client, defense = (
-        parse("client", "fedavg+batch_size=4+local_steps=2"),
-        parse("defense", "fedcdp"),
-    )
+    gradient = parse("defense", "fedcdp").local_gradient()
     samples = torch.rand(4, 12), torch.tensor([0, 1, 2, 0])
-    sent = client.compute(partly_frozen, *samples, defense.local_gradient())
-    assert sent.keys() == {"3.weight", "3.bias"}
+    assert spec.compute(partly_frozen, *samples, gradient).keys() == sent.keys()
 
 
 def test_frozen_parameters_have_a_part_in_what_others_learn(partly_frozen: nn.Module) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from gleak.artifacts.protocol import Protocol
 from gleak.core.lazy import torch
+from gleak.models.parameters import independent_copy
 from gleak.runtime.checkpointing import Journal
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,6 @@ class Observation:
         It is on the device of the model. Its random streams differ from those of other rounds,
         like those of another seed.
         """
-        from gleak.models.parameters import independent_copy
-
         index = (slice(None), slice(number, number + 1))
         model = independent_copy(self.model)
         device = next(model.parameters()).device

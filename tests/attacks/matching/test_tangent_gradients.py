@@ -88,7 +88,7 @@ def expected_gradients(training: ClientTraining, inputs: Tensor, targets: Tensor
         for name in sorted(training.trained)
     }
     logits = functional_call(training.model, parameters, (inputs,))
-    loss = sample_losses(training.loss, logits, targets).mean()
+    loss = sample_losses(training.protocol.loss, logits, targets).mean()
     return list(torch.autograd.grad(loss, list(parameters.values()), create_graph=True))
 
 

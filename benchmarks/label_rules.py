@@ -25,7 +25,7 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.layer_search import Classifier, features_before, find_classifier
 from gleak.runtime.device import prepare_cpu
-from gleak.simulation.batches import draw_batches
+from gleak.simulation.simulate import draw_batches
 from gleak.training.base import initialise
 from gleak.training.central import Training
 
@@ -108,7 +108,7 @@ def observation(state: State, client: ClientSpec) -> Observation:
         granted={},
         victim_ids=np.arange(client.victims),
         seed=SEED,
-        **{"local_steps": 1, "local_lr": 1.0, "content": client.content, **client.protocol},
+        protocol=client.protocol,
     )
 
 

@@ -27,7 +27,7 @@ from gleak.core.registry import parse
 from gleak.figures.canvas.style import NEUTRAL, PAGE, PANEL, new_figure, save, save_numbers, theme
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.device import prepare_cpu
-from gleak.simulation.batches import draw_batches
+from gleak.simulation.simulate import draw_batches
 from gleak.training.base import initialise
 
 SEED = 0

@@ -63,7 +63,7 @@ def test_gauge_of_a_round(benchmark: Any, name: str, compare: Compare) -> None:
     prepare_cpu(1)
     model = parse("model", name).build(SHAPE, CLASSES)
     truth = torch.rand(8, *SHAPE), torch.arange(8)
-    sent = gleak.compute_update(model, *truth, local_lr=0.1, sends="weights")
+    sent = gleak.compute_update(model, *truth, client="fedavg+local_lr=0.1+sends=weights")
     before = model.state_dict()
     after = {key: value + sent.get(key, 0) for key, value in before.items()}
     gauge = gleak.Gauge(model, SHAPE, batch_size=8, local_lr=0.1)

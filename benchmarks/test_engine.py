@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.conftest import Compare
 from benchmarks.plain_autograd import seconds_of_matching
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import ClientTraining, LoopedGradients
@@ -51,12 +52,7 @@ def observe(model: str, victims: int, shape: tuple[int, ...], classes: int = 10)
         modality="image",
         input_shape=shape,
         classes=classes,
-        batch_size=1,
-        mini_batch=1,
-        local_steps=1,
-        local_lr=1.0,
-        loss="cross_entropy",
-        content="gradient",
+        protocol=Protocol(),
         granted={},
         victim_ids=np.arange(victims),
         seed=0,

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from benchmarks.conftest import Compare
 from benchmarks.plain_autograd import seconds_of_gradient
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.mkor import MKOR
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
@@ -77,12 +78,7 @@ def test_decoding(benchmark, compare: Compare, case: Case):
         modality="image",
         input_shape=SHAPE,
         classes=CLASSES,
-        batch_size=CLASSES,
-        mini_batch=CLASSES,
-        local_steps=1,
-        local_lr=1.0,
-        loss="nll_raw",
-        content="gradient",
+        protocol=Protocol(batch_size=CLASSES, mini_batch=CLASSES, loss="nll_raw"),
         granted={},
         victim_ids=np.arange(1),
         seed=0,

@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.conftest import Compare
 from benchmarks.plain_autograd import seconds_of_gradient
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
@@ -46,12 +47,7 @@ def observe(inputs: torch.Tensor, labels: torch.Tensor, classes: int) -> Observa
         modality="image",
         input_shape=tuple(inputs.shape[1:]),
         classes=classes,
-        batch_size=len(inputs),
-        mini_batch=len(inputs),
-        local_steps=1,
-        local_lr=1.0,
-        loss="cross_entropy",
-        content="gradient",
+        protocol=Protocol(batch_size=len(inputs), mini_batch=len(inputs)),
         granted={},
         victim_ids=np.arange(1),
         seed=0,

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleak import testing as testing
-    from gleak.api.attack_result import AttackResult as AttackResult
+    from gleak.api.attacking import AttackResult as AttackResult
     from gleak.api.attacking import attack as attack
-    from gleak.api.auditing import audit as audit
+    from gleak.api.broadcast_model import CraftedModel as CraftedModel
+    from gleak.api.broadcast_model import audit as audit
+    from gleak.api.broadcast_model import craft as craft
     from gleak.api.client_update import batch_norm_statistics as batch_norm_statistics
     from gleak.api.client_update import compute_update as compute_update
     from gleak.api.client_update import defend as defend
-    from gleak.api.crafted_model import CraftedModel as CraftedModel
-    from gleak.api.crafted_model import craft as craft
     from gleak.api.gauge import Gauge as Gauge
-    from gleak.api.listing import list_specs as list_specs
+    from gleak.api.given_specs import list_specs as list_specs
     from gleak.api.scoring import Scores as Scores
     from gleak.api.scoring import score as score
+    from gleak.artifacts.protocol import Protocol as Protocol
     from gleak.captures.local_capture import capture as capture
     from gleak.core.errors import GleakError as GleakError
     from gleak.metrics.audits.verdicts import AuditReport as AuditReport
@@ -26,20 +27,21 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _PLACES = {
-    "AttackResult": "gleak.api.attack_result",
+    "AttackResult": "gleak.api.attacking",
     "AuditReport": "gleak.metrics.audits.verdicts",
-    "CraftedModel": "gleak.api.crafted_model",
+    "CraftedModel": "gleak.api.broadcast_model",
     "Gauge": "gleak.api.gauge",
     "GleakError": "gleak.core.errors",
+    "Protocol": "gleak.artifacts.protocol",
     "Scores": "gleak.api.scoring",
     "attack": "gleak.api.attacking",
-    "audit": "gleak.api.auditing",
+    "audit": "gleak.api.broadcast_model",
     "batch_norm_statistics": "gleak.api.client_update",
     "capture": "gleak.captures.local_capture",
     "compute_update": "gleak.api.client_update",
-    "craft": "gleak.api.crafted_model",
+    "craft": "gleak.api.broadcast_model",
     "defend": "gleak.api.client_update",
-    "list_specs": "gleak.api.listing",
+    "list_specs": "gleak.api.given_specs",
     "score": "gleak.api.scoring",
 }
 """Module of each exported name; it is imported when the name is first used."""

@@ -22,7 +22,7 @@ LAYERS = (
     ("__version__", "core"),
     ("artifacts", "runtime"),
     ("data", "models"),
-    ("local_training", "clients", "defenses"),
+    ("clients", "defenses"),
     ("training", "crafting", "knowledge", "simulation"),
     ("attacks", "metrics"),
     ("studies",),

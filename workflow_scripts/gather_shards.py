@@ -1,9 +1,9 @@
-"""Run `gleak.attacks.gather.gather_shards` for one job."""
+"""Run `gleak.attacks.run_attack.gather_shards` for one job."""
 
 from pathlib import Path
 
 from gleak.artifacts.refused import refusing
-from gleak.attacks.gather import gather_shards, total_cost
+from gleak.attacks.run_attack import gather_shards, total_cost
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 

@@ -44,7 +44,6 @@ from gleak.models.layer_search import first_dense_layer
 from gleak.models.parameters import trained_parameters
 
 WHERE, ORIGIN = "gradients: ", "the model"
-HONEST = "honest"
 AUXILIARY = ("auxiliary_inputs", "auxiliary_labels")
 
 
@@ -71,17 +70,10 @@ class Setting:
     ) -> Update:
         """Return checked gradients as the update of one victim.
 
-        Args:
-            values: gradients by name of the parameter.
-            masks: for each parameter of which only some values were sent, 1 where they were.
-
-        Raises:
-            ArtifactError: names and shapes differ from the network's parameters, or values are not
-                finite, also as the gradient that they are a multiple of; a mask does not fit its
-                gradient.
+        The masks are 1 where a value was sent, for parameters of which only some were.
         """
-        found = {name: value.shape for name, value in values.items()}
-        check_shapes(found, trained_parameters(self.network), None, WHERE, ORIGIN)
+        shapes = {name: value.shape for name, value in values.items()}
+        check_shapes(shapes, trained_parameters(self.network), None, WHERE, ORIGIN)
         sent = masks or {}
         unknown = sorted(sent.keys() - values.keys(), key=str)
         if unknown:
@@ -89,33 +81,23 @@ class Setting:
                 f"sent: unknown parameter {unknown[0]!r}; {nearest(unknown[0], list(values))}"
             )
         update = Update(
-            content=self.client.content,
-            update={name: _encoded(name, each, sent.get(name)) for name, each in values.items()},
-            **self.client.protocol,
+            protocol=self.client.protocol,
+            update={name: _encoded(name, value, sent.get(name)) for name, value in values.items()},
         )
         update.validate("gradients")
-        if self.client.content == "difference":
-            self._check_gradient(values)
-        return update
-
-    def _check_gradient(self, values: Mapping[str, np.ndarray]) -> None:
-        """Check that differences of weights are multiples of a gradient that can be computed."""
-        for name, each in values.items():
+        scale = self.client.protocol.update_scale
+        for name, value in values.items() if scale != 1 else ():
             with np.errstate(all="ignore"):
-                gradient = each / self.client.update_scale
-            if not np.isfinite(gradient).all() or (each.any() and not gradient.any()):
+                gradient = value / scale
+            if not np.isfinite(gradient).all() or (value.any() and not gradient.any()):
                 raise ArtifactError(
                     f"gradients: {name} over the learning rate and the number of steps is out of "
-                    f"the range of {each.dtype}; check local_lr and local_steps"
+                    f"the range of {value.dtype}; check local_lr and local_steps"
                 )
+        return update
 
     def granted(self, given: Mapping[str, ArrayLike], labels: Labels | None) -> dict[str, Granted]:
-        """Return the checked grants by name.
-
-        Raises:
-            SpecError: an unknown grant, or labels that are given twice.
-            ArtifactError: wrong shapes, or values out of range.
-        """
+        """Return the checked grants by name."""
         if not isinstance(given, Mapping):
             raise SpecError(
                 f"grants is a {type(given).__name__}; give a mapping by name, such as "
@@ -148,29 +130,24 @@ class Setting:
             case "auxiliary_inputs":
                 return checked_inputs(given, self.shape, place)
             case "mean_input":
-                return self._mean_input(tensor_of(place, given), place)
+                mean = tensor_of(place, given)
+                if mean.shape != self.shape:
+                    raise ArtifactError(
+                        f"{place}: shape {tuple(mean.shape)}, expected samples of {self.shape}"
+                    )
+                return checked_inputs(mean[None], self.shape, place)[0]
+            case "batch_norm_statistics":
+                return self._statistics(tensor_of(place, given), place)
             case "class_sample":
-                return self._one_each(checked_inputs(given, self.shape, place), place)
-            case "embeddings":
-                return self._embeddings(tensor_of(place, given), place)
-        return self._statistics(tensor_of(place, given), place)
-
-    def _mean_input(self, given: Tensor, place: str) -> Tensor:
-        """Check a mean of samples."""
-        if given.shape != self.shape:
+                values = checked_inputs(given, self.shape, place)
+            case _:
+                values = self._embeddings(tensor_of(place, given), place)
+        if len(values) != samples:
             raise ArtifactError(
-                f"{place}: shape {tuple(given.shape)}, expected samples of {self.shape}"
+                f"{place}: {len(values)} rows, expected {samples}: one for each sample of the "
+                "client"
             )
-        return checked_inputs(given[None], self.shape, place)[0]
-
-    def _one_each(self, given: Tensor, place: str) -> Tensor:
-        """Check that there is one row for each sample of the client."""
-        if len(given) != self.client.batch_size:
-            raise ArtifactError(
-                f"{place}: {len(given)} rows, expected {self.client.batch_size}: one for each "
-                "sample of the client"
-            )
-        return given
+        return values
 
     def _embeddings(self, given: Tensor, place: str) -> Tensor:
         """Check the inputs of the network's first dense layer."""
@@ -183,7 +160,7 @@ class Setting:
                 f"{place}: shape {tuple(given.shape)}, expected finite values of shape "
                 f"{(self.client.batch_size, features)}: the inputs of layer {layer.name!r}"
             )
-        return self._one_each(floating(given), place)
+        return floating(given)
 
     def _statistics(self, given: Tensor, place: str) -> Tensor:
         """Check statistics of batch normalisation against the network's layers."""
@@ -213,8 +190,8 @@ class Setting:
         try:
             self._check(spec, granted)
         except IncompatibleError as error:
-            others = ", ".join(self._serving(granted))
-            advice = f"; attacks that can be run here: {others}" if others else ""
+            others = [name for name, cls in load("attack").items() if self._serves(cls(), granted)]
+            advice = f"; attacks that can be run here: {', '.join(others)}" if others else ""
             raise IncompatibleError(f"{error}{advice}") from None
         if self.secret and spec.crafting:
             given = (self.secret, self.network, self.shape, self.classes)
@@ -231,10 +208,6 @@ class Setting:
             spec.check_network(network, self.shape, self.classes, self.client)
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {spec} on this model: {error}") from None
-
-    def _serving(self, granted: frozenset[str]) -> list[str]:
-        """Return the names of the registered attacks that can be run with their defaults."""
-        return [name for name, cls in load("attack").items() if self._serves(cls(), granted)]
 
     def _serves(self, spec: Any, granted: frozenset[str]) -> bool:
         try:
@@ -289,23 +262,13 @@ def _encoded(name: str, value: np.ndarray, mask: np.ndarray | None) -> Dense | S
 
 def crafting_of(secret: Secret | None) -> CraftingSpec:
     """Return the crafting that made a secret; the honest server without one."""
-    name = secret.spec.rpartition("/")[2] if secret else HONEST
-    found: CraftingSpec = parse("crafting", name)
-    return found
+    name = secret.spec.rpartition("/")[2] if secret else "honest"
+    crafting: CraftingSpec = parse("crafting", name)
+    return crafting
 
 
 def load_networks(spec: AttackSpec, paths: Iterable[Path], shape: Shape) -> dict[str, nn.Module]:
-    """Load the networks that an attack's spec names, by name.
-
-    Args:
-        spec: the attack.
-        paths: files ``knowledge.h5``.
-        shape: of the samples that are attacked.
-
-    Raises:
-        ArtifactError: a file is bad, or for samples of another shape.
-        IncompatibleError: the attack needs a network that is not given.
-    """
+    """Load the networks that an attack's spec names, by name, for samples of this shape."""
     files = {Knowledge.read(path, only=()).knowledge: path for path in paths}
     for needed in spec.knowledge:
         if str(needed.trained) not in files:

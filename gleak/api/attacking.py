@@ -3,40 +3,140 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 
-from gleak.api.attack_result import AttackResult
 from gleak.api.attack_setting import Setting, load_networks
-from gleak.api.client_setting import BatchNormMode, Sends, as_spec, client_of
+from gleak.api.given_specs import ClientLike, as_spec, client_of, with_client
 from gleak.api.tensors import (
     ArrayLike,
     Gradients,
     Labels,
     ShapeLike,
+    checked_inputs,
     checked_labels,
     checked_seed,
     checked_shape,
     named_gradients,
 )
 from gleak.api.user_network import examine, own_modes, prepared_copy
+from gleak.artifacts.atomic import atomic
 from gleak.artifacts.model import Secret
+from gleak.artifacts.pictures import picture_grid
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
 from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import changed
-from gleak.local_training.base import Loss
 from gleak.models.parameters import without_prefix
 from gleak.runtime.device import choose_device
 from gleak.runtime.provenance import clocked
 
-KNOWN = "known"
+COLUMNS = 8
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class AttackResult:
+    """Samples that an attack reconstructed from one update.
+
+    Args:
+        spec: canonical spec of the attack.
+        inputs: reconstructed samples, values in [0, 1]; Shape (N, *shape). Their order is that of
+            the attack, not of the client's batch: `gleak.score` matches them to the true ones.
+        labels: labels found with them, or known; -1 where unknown; Shape (N).
+        converged: True if the attack's own criterion was met.
+        iterations: number of iterations; None for attacks without.
+        objective: final value of the attack's objective; None for attacks without.
+        reconstruction: everything that the attack recorded (its trace, for example), with a leading
+            axis of one victim.
+        cost: time of the attack, as ``seconds`` (wall) and ``cpu_seconds``, and its ``device``.
+        batch_size: number of the client's samples, of which the attack may find only some; None:
+            unknown.
+    """
+
+    spec: str
+    inputs: Tensor
+    labels: Tensor
+    converged: bool
+    iterations: int | None
+    objective: float | None
+    reconstruction: Reconstruction = field(repr=False)
+    cost: dict[str, Any] = field(default_factory=dict)
+    batch_size: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        spec: str,
+        reconstruction: Reconstruction,
+        cost: dict[str, Any],
+        batch_size: int | None = None,
+    ) -> AttackResult:
+        """Return the result of an attack on one victim."""
+        iterations, objective = reconstruction.iterations, reconstruction.objective
+        return cls(
+            spec=spec,
+            inputs=torch.from_numpy(reconstruction.inputs[0]),
+            labels=torch.from_numpy(reconstruction.labels[0]),
+            converged=bool(reconstruction.converged[0]),
+            iterations=None if iterations is None else int(iterations[0]),
+            objective=None if objective is None else float(objective[0]),
+            reconstruction=reconstruction,
+            cost=cost,
+            batch_size=batch_size,
+        )
+
+    def __repr__(self) -> str:
+        facts = {
+            "inputs": tuple(self.inputs.shape),
+            "labels": self.labels.tolist(),
+            "converged": self.converged,
+            "iterations": self.iterations,
+            "objective": self.objective,
+        }
+        texts = [f"{name}={value}" for name, value in facts.items() if value is not None]
+        return f"AttackResult({self.spec!r}, {', '.join(texts)})"
+
+    def save(self, path: Path | str, truth: ArrayLike | None = None) -> Path:
+        """Save the images as one PNG, at most `COLUMNS` beside each other.
+
+        Args:
+            path: the PNG, a file that ends in ``.png``.
+            truth: true images, values in [0, 1], Shape (N, *shape), shown in rows above the
+                reconstructed ones.
+
+        Returns:
+            ``path`` as a path.
+
+        Raises:
+            ArtifactError: the path is not that of a PNG, samples are not images of one or three
+                channels, the truth is none of their shape, or the file cannot be written.
+        """
+        named = isinstance(path, str | PathLike) and "\0" not in str(path)
+        if not named or Path(path).suffix.lower() != ".png":
+            raise ArtifactError(f"path = {path!r}: expected the path of a file that ends in .png")
+        if self.inputs.ndim != 4 or self.inputs.shape[1] not in (1, 3):
+            raise ArtifactError(
+                f"{path}: samples of shape {tuple(self.inputs.shape[1:])} are not images with one "
+                "or three channels"
+            )
+        shape = tuple(self.inputs.shape[1:])
+        above = [] if truth is None else [checked_inputs(truth, shape, "truth").numpy()]
+        shown = [*above, self.inputs.numpy()]
+        rows: list[Any] = []
+        for start in range(0, max(map(len, shown)), COLUMNS):
+            rows += [part for images in shown if len(part := images[start : start + COLUMNS])]
+        with atomic(Path(path), private=True) as temporary:
+            picture_grid(rows).save(temporary, format="PNG")
+        return Path(path)
+
+
+@with_client()
 @own_modes()
 def attack(
     spec: str | AttackSpec,
@@ -46,12 +146,7 @@ def attack(
     *,
     labels: Labels | None = None,
     batch_size: SupportsIndex | None = None,
-    local_steps: SupportsIndex = 1,
-    local_lr: SupportsFloat | None = None,
-    mini_batch: SupportsIndex | None = None,
-    loss: Loss = "cross_entropy",
-    sends: Sends = "gradient",
-    batch_norm: BatchNormMode = "evaluation",
+    client: ClientLike = "fedsgd",
     sent: Gradients | None = None,
     grants: Mapping[str, ArrayLike] | None = None,
     secret: Secret | None = None,
@@ -76,17 +171,14 @@ def attack(
         labels: the labels of the client's samples, if they are known: class indices in a tensor,
             an array or any sequence, of any integer type. Attacks with a field ``labels`` then have
             ``labels=known``.
-        batch_size: number of samples of the client; by default that of the labels, else 1.
-        local_steps: number of local steps of the client.
-        local_lr: learning rate of these steps; needed for several steps, or weights.
-        mini_batch: number of samples of a local step; by default all.
-        loss: the client's loss, averaged over samples: "cross_entropy", or "nll_raw" (minus the
-            logit of the label).
-        sends: "gradient", or "weights": the values are weights after training minus weights before.
-            The gradient of several local steps is their mean, -(after - before) / (local_lr
-            local_steps).
-        batch_norm: "evaluation" if the client normalised by the running statistics of the model,
-            "training" if by those of its batches.
+        batch_size: number of samples of the client; by default that of ``client`` if it is given
+            there, else that of the labels, else 1.
+        client: how the client trained, as the server knows it (see ``gleak list client``):
+            ``"fedsgd"`` sends one gradient of the mean loss of its samples;
+            ``"fedavg+local_steps=5+local_lr=0.1"`` the mean gradient of its local steps,
+            -(after - before) / (local_lr local_steps), and with ``sends=weights`` the weights after
+            training minus those before. ``loss``, ``mini_batch`` and ``batch_norm`` are further
+            fields. Also a spec object, or the `Protocol` of an ``update.h5``.
         sent: masks of the values that the client sent, like ``gradients``, if it sent only some
             (sparsification): true where a value was sent. Parameters that are left out were sent as
             a whole. Attacks then do not take the other values for zeros.
@@ -102,7 +194,7 @@ def attack(
         The reconstructed samples with their labels, and facts about the search.
 
     Raises:
-        SpecError: an unknown attack or field, or a value of another type or out of range.
+        SpecError: an unknown attack, client or field, or a value of another type or out of range.
         ArtifactError: the gradients are not those of the model, or are its parameters; values are
             not finite; masks, labels or grants are invalid; the secret is of another network.
         GleakError: an unknown device, or no such GPU.
@@ -126,14 +218,13 @@ def attack(
     attacker = with_known_labels(as_spec("attack", spec), labels is not None)
     network, shape, seed = prepared_copy(model), checked_shape(shape), checked_seed(seed)
     known = None if labels is None else checked_labels(labels)
-    count = samples_of(batch_size, known)
-    client = client_of(count, local_steps, local_lr, mini_batch, loss, sends, batch_norm)
+    one = client_of(client, batch_size, samples=1 if known is None else len(known))
     files = checked_files(knowledge)
     check_secret(secret)
     classes = examine(network, shape)
     values = named_gradients(without_prefix(gradients, model), network)
     masks = {} if sent is None else named_gradients(without_prefix(sent, model), network, "sent")
-    setting = Setting(network, shape, classes, client, secret)
+    setting = Setting(network, shape, classes, one, secret)
     update = setting.update(values, masks)
     granted = setting.granted({} if grants is None else grants, known)
     setting.check(attacker, frozenset(granted))
@@ -142,24 +233,13 @@ def attack(
     network.to(used)
     with clocked() as times:
         observation = setting.observe(attacker, update, granted, networks, seed)
-        found = reconstruct(attacker, observation, seed)
+        reconstruction = reconstruct(attacker, observation, seed)
     cost = {**times, "device": used.type}
-    return AttackResult.of(str(attacker), found, cost, client.batch_size)
-
-
-def samples_of(batch_size: SupportsIndex | None, labels: Tensor | None) -> SupportsIndex:
-    """Return the number of samples: as given, else that of the labels, else 1."""
-    if batch_size is not None:
-        return batch_size
-    return 1 if labels is None else len(labels)
+    return AttackResult.of(str(attacker), reconstruction, cost, one.batch_size)
 
 
 def checked_files(knowledge: Any) -> list[Path]:
-    """Return the paths of one or several files.
-
-    Raises:
-        SpecError: a value is not a path.
-    """
+    """Return the paths of one or several files."""
     single = isinstance(knowledge, str | PathLike) or not isinstance(knowledge, Iterable)
     files = [knowledge] if single else list(knowledge)
     for file in files:
@@ -172,12 +252,7 @@ def checked_files(knowledge: Any) -> list[Path]:
 
 
 def check_secret(secret: Any) -> None:
-    """Raise if a value is not a secret.
-
-    Raises:
-        SpecError: it is of another type.
-        ArtifactError: it has no crafting, or other values than arrays by name.
-    """
+    """Raise if a value is neither None nor a valid secret."""
     if secret is None:
         return
     if not isinstance(secret, Secret):
@@ -194,11 +269,7 @@ def check_secret(secret: Any) -> None:
 
 
 def with_known_labels(spec: AttackSpec, known: bool) -> AttackSpec:
-    """Return the attack with ``labels=known`` if labels are given.
-
-    Raises:
-        SpecError: labels are given, but the attack has no use for them, or another rule.
-    """
+    """Return the attack with ``labels=known`` if labels are given, which it must have use for."""
     if not known or "labels" in spec.grants:
         return spec
     field = type(spec).model_fields.get("labels")
@@ -209,5 +280,5 @@ def with_known_labels(spec: AttackSpec, known: bool) -> AttackSpec:
             f"attack {spec} infers labels, but labels are given; use labels=known, or leave them "
             "out and give batch_size"
         )
-    found: AttackSpec = changed(spec, {"labels": KNOWN})
-    return found
+    informed: AttackSpec = changed(spec, {"labels": "known"})
+    return informed

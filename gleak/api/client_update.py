@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, SupportsFloat, SupportsIndex, TypeVar
+from typing import SupportsIndex, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.api.client_setting import BatchNormMode, Sends, as_spec, client_of
+from gleak.api.given_specs import ClientLike, as_spec, client_of, with_client
 from gleak.api.tensors import (
     ArrayLike,
     Gradients,
@@ -26,7 +26,6 @@ from gleak.artifacts.encodings import Encoded
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.sending import protect
-from gleak.local_training.base import Loss
 from gleak.models.batch_norm import batch_statistics
 from gleak.models.examination import count_logits
 from gleak.models.parameters import prefix_of, trained_parameters
@@ -35,18 +34,14 @@ from gleak.simulation.victims import Simulation, Streams
 G = TypeVar("G", bound=Gradients)
 
 
+@with_client()
 @own_modes()
 def compute_update(
     model: nn.Module,
     inputs: ArrayLike,
     labels: Labels,
     *,
-    local_steps: SupportsIndex = 1,
-    local_lr: SupportsFloat | None = None,
-    mini_batch: SupportsIndex | None = None,
-    loss: Loss = "cross_entropy",
-    sends: Sends = "gradient",
-    batch_norm: BatchNormMode = "evaluation",
+    client: ClientLike = "fedsgd",
     defense: str | DefenseSpec = "none",
     seed: SupportsIndex = 0,
 ) -> dict[str, Tensor]:
@@ -60,13 +55,8 @@ def compute_update(
             logits; it is not changed.
         inputs: samples with values in [0, 1], Shape (N, *shape): a tensor, an array or a sequence.
         labels: their labels, Shape (N): class indices of any integer type, in any sequence.
-        local_steps: number of local steps.
-        local_lr: learning rate of these steps; needed for several steps, or weights.
-        mini_batch: number of samples of a local step; by default all.
-        loss: "cross_entropy", or "nll_raw" (minus the logit of the label).
-        sends: "gradient" (the mean over local steps), or "weights" (after minus before).
-        batch_norm: batch normalisation in "evaluation" mode, by the model's running statistics, or
-            in "training" mode, by those of each batch.
+        client: how it trains, such as ``"fedavg+local_steps=5+local_lr=0.1"``; see `gleak.attack`.
+            Its batch size is the number of samples.
         defense: defence of the client (see ``gleak list defense``). Of several clients whose
             updates are summed (``secure_aggregation``) the samples are divided among them.
         seed: seed of random layers and of the defence, not negative.
@@ -75,7 +65,7 @@ def compute_update(
         For each trained parameter what the server decodes, by name; Shape (*shape).
 
     Raises:
-        SpecError: an unknown defence or field, or a value of another type or out of range.
+        SpecError: an unknown client, defence or field, or a value of another type or out of range.
         ArtifactError: invalid samples or labels.
         IncompatibleError: the model cannot be trained, or the defence does not support it, or makes
             values infinite.
@@ -84,7 +74,8 @@ def compute_update(
         >>> import gleak, torch
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 4))
         >>> images, labels = torch.rand(2, 3, 4, 4), torch.tensor([0, 3])
-        >>> sent = gleak.compute_update(model, images, labels, local_steps=5, local_lr=0.1)
+        >>> steps = "fedavg+local_steps=5+local_lr=0.1"
+        >>> sent = gleak.compute_update(model, images, labels, client=steps)
         >>> {name: tuple(value.shape) for name, value in sent.items()}
         {'1.weight': (4, 48), '1.bias': (4,)}
         >>> signs = gleak.compute_update(model, images, labels, defense="signsgd")
@@ -95,14 +86,19 @@ def compute_update(
     network = prepared_copy(model)
     shape = tuple(samples.shape[1:])
     targets = checked_labels(labels, len(samples), examine(network, shape))
-    client = client_of(len(samples), local_steps, local_lr, mini_batch, loss, sends, batch_norm)
-    client.check_network(network, shape)
-    network = client.run(network)
+    one = client_of(client, samples=len(samples))
+    if one.batch_size != len(samples):
+        raise ArtifactError(
+            f"inputs: {len(samples)} samples, but client {one} has {one.batch_size}; give all of "
+            "its samples, or leave batch_size out"
+        )
+    one.check_network(network, shape)
+    network = one.run(network)
     defended: DefenseSpec = as_spec("defense", defense)
-    defended.check(client)
+    defended.check(one)
     defended.check_network(network, shape)
     simulation = Simulation(
-        client, defended, network, samples[None].numpy(), targets[None].numpy(), seed
+        one, defended, network, samples[None].numpy(), targets[None].numpy(), seed
     )
     update, prefix = decoded(defended, simulation.run().update), prefix_of(model)
     precision = {name: value.dtype for name, value in trained_parameters(network).items()}
@@ -110,11 +106,7 @@ def compute_update(
 
 
 def decoded(defense: DefenseSpec, sent: Mapping[str, Encoded]) -> dict[str, Tensor]:
-    """Return what the server decodes of one victim's update of one round, by parameter.
-
-    Raises:
-        IncompatibleError: the defence made values infinite.
-    """
+    """Return what the server decodes of one victim's update of one round, by parameter."""
     with np.errstate(over="ignore", invalid="ignore"):
         values = {name: torch.from_numpy(each.decode())[0, 0] for name, each in sent.items()}
     for name, value in values.items():
@@ -158,15 +150,14 @@ def batch_norm_statistics(model: nn.Module, inputs: ArrayLike) -> Tensor:
     return torch.from_numpy(batch_statistics(network, samples[None].numpy())[0])
 
 
+@with_client()
 @own_modes()
 def defend(
     spec: str | DefenseSpec,
     gradients: G,
     *,
     seed: SupportsIndex = 0,
-    local_steps: SupportsIndex = 1,
-    local_lr: SupportsFloat | None = None,
-    sends: Sends = "gradient",
+    client: ClientLike = "fedsgd",
     memory: Memory | None = None,
 ) -> G:
     """Apply a client's defence to its update.
@@ -179,10 +170,9 @@ def defend(
             tensors or arrays of any real type, on any device. Empty ones are sent as they are.
         seed: seed of the defence's random numbers, not negative; equal to the workflow's for its
             first victim.
-        local_steps: number of local steps of the client. This, the learning rate and ``sends``
-            convert numbers in the unit of a gradient (``unit=gradient``) to that of weights.
-        local_lr: learning rate of the local steps.
-        sends: "gradient", or "weights": the values are differences of weights.
+        client: how it trained; see `gleak.attack`. Of a client with ``sends=weights`` the values
+            are differences of weights, and numbers in the unit of a gradient (``unit=gradient``)
+            are converted.
         memory: values that were not sent in earlier rounds, changed in place (``threshold``); None
             in the first round.
 
@@ -190,7 +180,7 @@ def defend(
         What the server decodes, in a container of the same kind; integers in single precision.
 
     Raises:
-        SpecError: an unknown defence or field, or a value of another type or out of range.
+        SpecError: an unknown client, defence or field, or a value of another type or out of range.
         ArtifactError: values that are no tensors, not finite, or parameters; a memory of another
             update.
         IncompatibleError: the defence needs the client's samples, keeps no values in the memory
@@ -209,37 +199,28 @@ def defend(
             f"defense {defense} needs the client's samples; apply it where the update is computed: "
             f"gleak.compute_update(model, inputs, labels, defense={str(defense)!r})"
         )
-    client = client_of(1, local_steps, local_lr, None, "cross_entropy", sends)
+    one = client_of(client)
     given: Gradients = list(gradients) if isinstance(gradients, Iterator) else gradients
     values = update_tensors(given)
     kept = {} if memory is None else memory
-    check_memory(kept, values)
-    stream = Streams(client, 1, checked_seed(seed)).draw("defense", 0, 0, 0)
+    if not isinstance(kept, dict):
+        raise ArtifactError(
+            f"memory is a {type(memory).__name__}; give an empty dict in the first round, and the "
+            "same in later ones"
+        )
+    for name, unsent in kept.items():
+        expected = None if name not in values else tuple(values[name].shape)
+        shape = tuple(tensor_of(f"memory: {name}", unsent).shape)
+        if shape != expected:
+            raise ArtifactError(
+                f"memory: {name} has shape {shape}, but in this update {expected}; give each "
+                "client and each network a memory of its own"
+            )
+    stream = Streams(one, 1, checked_seed(seed)).draw("defense", 0, 0, 0)
     rows = {name: value[None] for name, value in values.items()}
-    sent = protect(defense.rescaled(client.update_scale), rows, stream, kept)
+    sent = protect(defense.rescaled(one.protocol.update_scale), rows, stream, kept)
     if memory is not None and not kept and any(value.numel() for value in values.values()):
         raise IncompatibleError(
             f"defense {defense} keeps no values for later rounds; leave memory out"
         )
     return like(given, decoded(defense, sent))
-
-
-def check_memory(memory: Any, values: Mapping[str, Tensor]) -> None:
-    """Check the values that were not sent in earlier rounds.
-
-    Raises:
-        ArtifactError: it is not a dictionary, or was kept from another update.
-    """
-    if not isinstance(memory, dict):
-        raise ArtifactError(
-            f"memory is a {type(memory).__name__}; give an empty dict in the first round, and the "
-            "same in later ones"
-        )
-    for name, kept in memory.items():
-        expected = None if name not in values else tuple(values[name].shape)
-        found = tuple(tensor_of(f"memory: {name}", kept).shape)
-        if found != expected:
-            raise ArtifactError(
-                f"memory: {name} has shape {found}, but in this update {expected}; give each "
-                "client and each network a memory of its own"
-            )

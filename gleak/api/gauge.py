@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -13,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.api.attack_setting import Setting
-from gleak.api.auditing import audit_examined
-from gleak.api.client_setting import BatchNormMode, client_of
+from gleak.api.broadcast_model import audit_examined
+from gleak.api.given_specs import ClientLike, averaging_client, client_of, with_client
+from gleak.api.scoring import private_samples
 from gleak.api.tensors import (
     ArrayLike,
     Labels,
-    Shape,
     ShapeLike,
     checked_inputs,
     checked_labels,
@@ -27,11 +25,9 @@ from gleak.api.tensors import (
 )
 from gleak.api.user_network import (
     examine,
-    modality_of,
     own_modes,
     prepared_copy,
 )
-from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
 from gleak.attacks.first_layer import output_slopes, scaled_layer
@@ -40,14 +36,12 @@ from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.attacks.spear import Spear
 from gleak.captures.frameworks.observers import ALARMS, EXPLAINED, LABELS, RECOVERED
-from gleak.clients.base import ClientSpec
-from gleak.core.errors import ArtifactError, IncompatibleError
-from gleak.local_training.base import Loss
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
 from gleak.models.parameters import dtype_of, independent_copy, trained_parameters, without_prefix
-from gleak.simulation.update_error import relative_error
+from gleak.simulation.victims import relative_error
 
 SEED = 0
 EXACT = 0.99
@@ -57,7 +51,6 @@ SPEAR_ROUNDS = 4
 State = Mapping[str, ArrayLike]
 
 
-@dataclass(frozen=True, eq=False)
 class Gauge:
     """Measurement of what the update of one client reveals, cheap enough for every round.
 
@@ -80,9 +73,8 @@ class Gauge:
         batch_size: number of samples of a client.
         local_lr: learning rate of a client.
         local_steps: number of its steps.
-        mini_batch: number of samples of a step; by default all.
-        loss: its loss; see `gleak.attack`.
-        batch_norm: mode of its batch normalisation; see `gleak.attack`.
+        client: instead of these numbers the client's spec, such as
+            ``"fedavg+batch_size=4+local_lr=0.1+mini_batch=2"``; see `gleak.attack`.
 
     Raises:
         SpecError: a value is out of range.
@@ -103,42 +95,33 @@ class Gauge:
         {'gleak-alarms': 0.0, 'gleak-explained': 1.0, 'gleak-labels': 1.0, 'gleak-recovered': 1.0}
     """
 
-    model: nn.Module
-    shape: ShapeLike
-    batch_size: SupportsIndex
-    local_lr: SupportsFloat
-    local_steps: SupportsIndex = 1
-    mini_batch: SupportsIndex | None = None
-    loss: Loss = "cross_entropy"
-    batch_norm: BatchNormMode = "evaluation"
-
-    def __post_init__(self) -> None:
-        """Compute, and so check, everything that does not depend on a round."""
-        _ = self._client, self._classes
-
-    @cached_property
-    def _shape(self) -> Shape:
-        return checked_shape(self.shape)
-
-    @cached_property
-    def _client(self) -> ClientSpec:
-        steps = (self.batch_size, self.local_steps, self.local_lr, self.mini_batch)
-        return client_of(*steps, self.loss, "weights", self.batch_norm)
-
-    @cached_property
+    @with_client("local_lr", "local_steps")
     @own_modes()
-    def _classes(self) -> int:
-        return examine(prepared_copy(self.model), self._shape)
-
-    @cached_property
-    @own_modes()
-    def _has_derivative(self) -> bool:
-        """False if the network computes without a graph, so that its first layer has none."""
+    def __init__(
+        self,
+        model: nn.Module,
+        shape: ShapeLike,
+        batch_size: SupportsIndex | None = None,
+        local_lr: SupportsFloat | None = None,
+        local_steps: SupportsIndex = 1,
+        *,
+        client: ClientLike | None = None,
+    ) -> None:
+        self.model = model
+        self._shape = checked_shape(shape)
+        if client is None:
+            self._client = averaging_client(batch_size, local_lr, local_steps)
+        else:
+            if local_lr is not None or local_steps != 1:
+                raise SpecError("local_lr, local_steps: fields of the client; give them there")
+            self._client = client_of(client, batch_size, weights=True)
+        copied = prepared_copy(model)
+        self._classes = examine(copied, self._shape)
         try:
-            check_differentiable(prepared_copy(self.model), self._shape)
-        except IncompatibleError:
-            return False
-        return True
+            check_differentiable(copied, self._shape)
+            self._has_derivative = True
+        except IncompatibleError:  # It computes without a graph, so its first layer has none.
+            self._has_derivative = False
 
     @own_modes()
     def __call__(
@@ -161,7 +144,9 @@ class Gauge:
         """
         before, after = (without_prefix(state, self.model) for state in (before, after))
         network = self._network(before)
-        observation = self._observe(network, _difference(network, before, after))
+        setting = Setting(independent_copy(network), self._shape, self._classes, self._client)
+        update = setting.update(_difference(network, before, after))
+        observation = setting.observe(Best(), update, {}, {}, SEED)
         samples = None if truth is None else self._checked(truth)
         alarms = audit_examined(network, self._shape, self._classes, samples).alarms
         results = self._reconstruct(network, observation)
@@ -172,12 +157,6 @@ class Gauge:
             recovered = (_recovered(found, *samples) for found, _ in results)
             measures[RECOVERED] = max(recovered, default=0.0)
         return measures
-
-    def _observe(self, network: nn.Module, difference: dict[str, np.ndarray]) -> Observation:
-        """Return what a server observes; it has its own copy of the network."""
-        copied = independent_copy(network)
-        setting = Setting(copied, self._shape, self._classes, self._client)
-        return setting.observe(Best(), setting.update(difference), {}, {}, SEED)
 
     def _network(self, state: State) -> nn.Module:
         """Return a copy of the network with the broadcast values."""
@@ -295,10 +274,5 @@ def _shared_labels(true: Tensor, inferred: Tensor) -> float:
 
 def _recovered(found: Reconstruction, inputs: Tensor, labels: Tensor) -> float:
     """Return the share of the true samples that are recovered."""
-    truth = Private(
-        modality=modality_of(tuple(inputs.shape[1:])),
-        inputs=inputs[None].numpy(),
-        labels=labels[None].numpy(),
-        indices=np.full((1, len(labels)), UNKNOWN),
-    )
-    return float(np.nanmean(SuccessContent().measure(match_to_truth(truth, found))))
+    comparison = match_to_truth(private_samples(inputs, labels), found)
+    return float(np.nanmean(SuccessContent().measure(comparison)))

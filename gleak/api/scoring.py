@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gleak.api.attack_result import AttackResult
+from gleak.api.attacking import AttackResult
 from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels
 from gleak.api.user_network import modality_of, own_modes
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.metrics.base import Comparison, MetricUnavailable, metrics_of
+from gleak.metrics.base import MetricUnavailable, metrics_of
 from gleak.metrics.reconstruction.assignment import match_samples
 from gleak.metrics.score import match_to_truth, measure
 
@@ -101,47 +101,37 @@ def score(
         reconstruction = replace(reconstruction, paired=False)
     else:
         known = checked_labels(known, len(truth))
-    private = Private(
-        modality=reconstruction.modality,
-        inputs=truth[None].numpy(),
-        labels=known[None].numpy(),
-        indices=np.full((1, len(truth)), UNKNOWN),
-    )
+    private = private_samples(truth, known)
     comparison = match_to_truth(private, reconstruction, result.cost)
-    values, reasons = measured(comparison)
-    assignment = match_samples(private, reconstruction)[0]
-    return Scores({name: value[0] for name, value in values.items()}, reasons, assignment)
-
-
-def _unlabelled(samples: ArrayLike, labels: Tensor | None) -> AttackResult:
-    """Return samples as the result of an attack that finds no labels.
-
-    Raises:
-        SpecError: there are labels to compare with.
-    """
-    if labels is not None:
-        raise SpecError("labels: the samples have no labels to compare with; leave labels out")
-    found = checked_inputs(samples, name="found")
-    reconstruction = Reconstruction(
-        modality=modality_of(tuple(found.shape[1:])),
-        inputs=found[None].numpy(),
-        labels=np.full((1, len(found)), UNKNOWN),
-        converged=np.ones(1, dtype=bool),
-    )
-    return AttackResult.of("", reconstruction, {})
-
-
-def measured(comparison: Comparison) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Compute every metric of reconstructions that is defined, with its default parameters.
-
-    Returns:
-        Values by metric, Shape (V, N) or (V), and the reasons of metrics that are unavailable.
-    """
-    values, reasons = {}, {}
+    samples, unavailable = {}, {}
     for metric in metrics_of("attack"):
         if metric.applies(comparison):
             try:
-                values[metric.name] = measure(metric, comparison)
+                samples[metric.name] = measure(metric, comparison)[0]
             except MetricUnavailable as reason:
-                reasons[metric.name] = str(reason)
-    return values, reasons
+                unavailable[metric.name] = str(reason)
+    return Scores(samples, unavailable, match_samples(private, reconstruction)[0])
+
+
+def private_samples(inputs: Tensor, labels: Tensor) -> Private:
+    """Return the true samples of one victim; inputs (N, *shape) and labels (N)."""
+    return Private(
+        modality=modality_of(tuple(inputs.shape[1:])),
+        inputs=inputs[None].numpy(),
+        labels=labels[None].numpy(),
+        indices=np.full((1, len(labels)), UNKNOWN),
+    )
+
+
+def _unlabelled(samples: ArrayLike, labels: Tensor | None) -> AttackResult:
+    """Return samples as the result of an attack that finds no labels."""
+    if labels is not None:
+        raise SpecError("labels: the samples have no labels to compare with; leave labels out")
+    inputs = checked_inputs(samples, name="found")
+    reconstruction = Reconstruction(
+        modality=modality_of(tuple(inputs.shape[1:])),
+        inputs=inputs[None].numpy(),
+        labels=np.full((1, len(inputs)), UNKNOWN),
+        converged=np.ones(1, dtype=bool),
+    )
+    return AttackResult.of("", reconstruction, {})

@@ -44,15 +44,24 @@ def named_gradients(
         network: gives names, order and precision; names that it does not have come last.
         place: name of the argument in errors.
 
-    Returns:
-        By name, Shape (*shape).
-
     Raises:
         ArtifactError: the number of values does not fit the network, one is not a tensor, or they
             are its state instead of an update.
     """
     trained = trained_parameters(network)
-    given = _by_name(gradients, network, trained, place)
+    if isinstance(gradients, Mapping):
+        given: dict[str, Any] = dict(gradients)
+    else:
+        sequence = _in_order(gradients, place)
+        every = [name for name, _ in network.named_parameters()]
+        names = next((known for known in (every, [*trained]) if len(known) == len(sequence)), None)
+        if names is None:
+            frozen = f" and {len(every) - len(trained)} frozen" if len(every) > len(trained) else ""
+            raise ArtifactError(
+                f"{place}: {len(sequence)} tensors, but the model has {len(trained)} trained"
+                f"{frozen} parameters; give one for each, in the order of model.parameters()"
+            )
+        given = dict(zip(names, sequence, strict=True))
     values = {name: value for name, value in given.items() if value is not None or name in trained}
     order = [*(name for name in trained if name in values), *(values.keys() - trained.keys())]
     tensors = {
@@ -68,29 +77,7 @@ def named_gradients(
     }
 
 
-def _by_name(
-    gradients: Gradients, network: nn.Module, trained: Mapping[str, Tensor], place: str
-) -> dict[str, Any]:
-    if isinstance(gradients, Mapping):
-        return dict(gradients)
-    values = _in_order(gradients, place)
-    every = [name for name, _ in network.named_parameters()]
-    for names in (every, list(trained)):
-        if len(values) == len(names):
-            return dict(zip(names, values, strict=True))
-    frozen = f" and {len(every) - len(trained)} frozen" if len(every) > len(trained) else ""
-    raise ArtifactError(
-        f"{place}: {len(values)} tensors, but the model has {len(trained)} trained{frozen} "
-        "parameters; give one for each, in the order of model.parameters()"
-    )
-
-
 def _in_order(gradients: Any, place: str) -> list[Any]:
-    """Return values in the order of parameters.
-
-    Raises:
-        ArtifactError: it is one value, or has no order.
-    """
     single = Tensor | np.ndarray | str | bytes | Set
     if isinstance(gradients, single) or not isinstance(gradients, Iterable):
         raise ArtifactError(
@@ -105,7 +92,7 @@ def _check_no_state(values: Mapping[str, Tensor], network: nn.Module, place: str
     trained = trained_parameters(network)
     remedy = (
         "; give the gradients of the loss, or the parameters after training minus those before, "
-        'with sends="weights" and local_lr'
+        "with client='fedavg+sends=weights+local_lr=0.1'"
     )
     for name, _ in network.named_buffers():
         if name in values:
@@ -122,25 +109,21 @@ def _check_no_state(values: Mapping[str, Tensor], network: nn.Module, place: str
 
 
 def tensor_of(place: str, value: Any) -> Tensor:
-    """Return a tensor, array or sequence of real numbers as a dense tensor on the CPU.
-
-    Raises:
-        ArtifactError: it is none of these; names the place.
-    """
+    """Return a tensor, array or sequence of real numbers as a dense tensor on the CPU."""
     try:
-        found = _converted(value)
-        if found.is_nested:
+        tensor = _converted(value)
+        if tensor.is_nested:
             raise TypeError("a nested tensor")
-        if found.is_quantized:
-            found = found.dequantize()
-        found = (found.to_dense() if found.layout != torch.strided else found).cpu()
+        if tensor.is_quantized:
+            tensor = tensor.dequantize()
+        tensor = (tensor.to_dense() if tensor.layout != torch.strided else tensor).cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArtifactError(
             f"{place}: not a tensor of numbers ({error}); give a tensor, an array or a list"
         ) from None
-    if found.is_complex():
-        raise ArtifactError(f"{place}: values of type {found.dtype}, expected real numbers")
-    return found
+    if tensor.is_complex():
+        raise ArtifactError(f"{place}: values of type {tensor.dtype}, expected real numbers")
+    return tensor
 
 
 def _converted(value: Any) -> Tensor:
@@ -166,11 +149,7 @@ def _converted(value: Any) -> Tensor:
 
 
 def update_tensors(gradients: Gradients) -> dict[str, Tensor]:
-    """Return gradients without a network: by name, or by position in a sequence; without None.
-
-    Raises:
-        ArtifactError: values that are no tensors, parameters, or not finite; or there are none.
-    """
+    """Return gradients without a network: by name, or by position in a sequence; without None."""
     if isinstance(gradients, Mapping):
         given: dict[str, Any] = dict(gradients)
     else:
@@ -206,10 +185,10 @@ def like(gradients: Gradients, values: Mapping[str, Tensor]) -> Any:
     """
     if isinstance(gradients, Mapping):
         return {name: _alike(old, values.get(name)) for name, old in gradients.items()}
-    found = [_alike(old, values.get(str(at))) for at, old in enumerate(gradients)]
+    alike = [_alike(old, values.get(str(at))) for at, old in enumerate(gradients)]
     if hasattr(gradients, "_fields"):
-        return type(gradients)(*found)
-    return found if isinstance(gradients, list) else tuple(found)
+        return type(gradients)(*alike)
+    return alike if isinstance(gradients, list) else tuple(alike)
 
 
 def _alike(old: ArrayLike | None, new: Tensor | None) -> ArrayLike | None:
@@ -223,37 +202,31 @@ def _alike(old: ArrayLike | None, new: Tensor | None) -> ArrayLike | None:
 
 
 def checked_inputs(inputs: Any, shape: Shape | None = None, name: str = "inputs") -> Tensor:
-    """Return true samples in single or double precision on the CPU, Shape (N, *shape).
+    """Return samples with values in [0, 1] in single or double precision on the CPU.
 
     Args:
-        inputs: tensor, array or sequence with values in [0, 1].
+        inputs: Shape (N, *shape).
         shape: expected shape of a sample; None: any.
         name: name of the argument in errors.
-
-    Raises:
-        ArtifactError: another shape, or values outside of [0, 1].
     """
-    found = tensor_of(name, inputs)
-    given = tuple(found.shape)
-    if found.ndim < 2 or not found.numel() or (shape is not None and given[1:] != shape):
-        wanted = "(N, *shape)" if shape is None else f"(N, {', '.join(map(str, shape))})"
-        raise ArtifactError(f"{name}: shape {given}, expected {wanted}{_remedy(given, shape)}")
-    if not found.is_floating_point() or not ((found >= 0) & (found <= 1)).all():
-        scale = "; divide bytes by 255" if found.dtype == torch.uint8 else ""
+    samples = tensor_of(name, inputs)
+    given = tuple(samples.shape)
+    if samples.ndim < 2 or not samples.numel() or (shape is not None and given[1:] != shape):
+        wanted, remedy = "(N, *shape)", ""
+        if shape is not None:
+            wanted = f"(N, {', '.join(map(str, shape))})"
+            if given == shape:
+                remedy = "; give one sample as a batch, inputs[None]"
+            elif (*shape[1:], shape[0]) == given[1:]:
+                remedy = "; the channels are last: give inputs.permute(0, 3, 1, 2)"
+        raise ArtifactError(f"{name}: shape {given}, expected {wanted}{remedy}")
+    if not samples.is_floating_point() or not ((samples >= 0) & (samples <= 1)).all():
+        scale = "; divide bytes by 255" if samples.dtype == torch.uint8 else ""
         raise ArtifactError(
-            f"{name}: {found.dtype} values from {found.min()} to {found.max()}, expected "
+            f"{name}: {samples.dtype} values from {samples.min()} to {samples.max()}, expected "
             f"intensities in [0, 1]; a normalisation belongs into the model{scale}"
         )
-    return floating(found)
-
-
-def _remedy(given: Shape, shape: Shape | None) -> str:
-    """Return what to do about samples of a wrong shape, as far as it is known."""
-    if shape is not None and given == shape:
-        return "; give one sample as a batch, inputs[None]"
-    if shape is not None and (*shape[1:], shape[0]) == given[1:]:
-        return "; the channels are last: give inputs.permute(0, 3, 1, 2)"
-    return ""
+    return floating(samples)
 
 
 def channels_last(shape: Shape) -> str:
@@ -269,42 +242,31 @@ def channels_last(shape: Shape) -> str:
 def checked_labels(
     labels: Any, samples: int | None = None, classes: int | None = None, name: str = "labels"
 ) -> Tensor:
-    """Return labels on the CPU, Shape (N).
+    """Return labels of this number of samples and classes, if they are known, on the CPU.
 
-    Args:
-        labels: class indices of any integer type; false and true are 0 and 1.
-        samples: expected number of labels; None: any.
-        classes: number of classes; None: unknown.
-        name: name of the argument in errors.
-
-    Raises:
-        ArtifactError: another number of labels, or values that are no classes.
+    Shape (N), of any integer type; false and true are 0 and 1.
     """
-    found = tensor_of(name, labels)
-    if found.ndim != 1 or not len(found) or samples not in (None, len(found)):
+    given = tensor_of(name, labels)
+    if given.ndim != 1 or not len(given) or samples not in (None, len(given)):
         remedies = {0: "; give [label] for one sample", 2: "; of one-hot rows give argmax(1)"}
         raise ArtifactError(
-            f"{name}: shape {tuple(found.shape)}, expected ({samples or 'N'},): one for each "
-            f"sample{remedies.get(found.ndim, '')}"
+            f"{name}: shape {tuple(given.shape)}, expected ({samples or 'N'},): one for each "
+            f"sample{remedies.get(given.ndim, '')}"
         )
-    whole = found.long()
+    whole = given.long()
     last = "" if classes is None else f" to {classes - 1}"
     inside = (whole >= 0) & (whole < (classes or np.inf))
-    if found.is_floating_point() or not inside.all():
-        values = found if found.is_floating_point() else whole
+    if given.is_floating_point() or not inside.all():
+        values = given if given.is_floating_point() else whole
         raise ArtifactError(
-            f"{name}: {found.dtype} values from {values.min()} to {values.max()}, expected classes "
+            f"{name}: {given.dtype} values from {values.min()} to {values.max()}, expected classes "
             f"0{last}"
         )
     return whole
 
 
 def checked_shape(shape: ShapeLike) -> Shape:
-    """Return the shape of a sample as a tuple.
-
-    Raises:
-        SpecError: it is not a sequence of positive whole numbers, or of too many values.
-    """
+    """Return the shape of a sample as a tuple."""
     try:
         sizes = () if isinstance(shape, bytes | bytearray) else tuple(map(operator.index, shape))
     except (TypeError, ValueError, RuntimeError):
@@ -320,11 +282,7 @@ def checked_shape(shape: ShapeLike) -> Shape:
 
 
 def whole_number(name: str, value: SupportsIndex) -> int:
-    """Return a whole number of any integer type.
-
-    Raises:
-        SpecError: it is of another type.
-    """
+    """Return a whole number of any integer type."""
     try:
         if not isinstance(value, bool | np.bool_):
             return operator.index(value)
@@ -334,39 +292,27 @@ def whole_number(name: str, value: SupportsIndex) -> int:
 
 
 def checked_count(name: str, value: SupportsIndex) -> int:
-    """Return a number of samples or steps; specs check that it is positive.
-
-    Raises:
-        SpecError: it is not a whole number, or above `LARGEST_COUNT`.
-    """
-    found = whole_number(name, value)
-    if found > LARGEST_COUNT:
-        raise SpecError(f"{name} = {found}: expected at most {LARGEST_COUNT}")
-    return found
+    """Return a number of samples or steps; specs check that it is positive."""
+    count = whole_number(name, value)
+    if count > LARGEST_COUNT:
+        raise SpecError(f"{name} = {count}: expected at most {LARGEST_COUNT}")
+    return count
 
 
 def checked_seed(seed: SupportsIndex) -> int:
-    """Return a seed.
-
-    Raises:
-        SpecError: it is not a whole number, or negative.
-    """
-    found = whole_number("seed", seed)
-    if found < 0:
-        raise SpecError(f"seed = {found}: expected a whole number of at least 0")
-    return found
+    """Return a whole number of at least 0."""
+    number = whole_number("seed", seed)
+    if number < 0:
+        raise SpecError(f"seed = {number}: expected a whole number of at least 0")
+    return number
 
 
 def real_number(name: str, value: SupportsFloat) -> float:
-    """Return a finite number of any real type.
-
-    Raises:
-        SpecError: it is of another type, or not finite.
-    """
+    """Return a finite number of any real type."""
     try:
-        found = math.nan if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
+        number = math.nan if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+        number = math.nan
+    if not math.isfinite(number):
         raise SpecError(f"{name} = {value!r}: expected a finite number")
-    return found
+    return number

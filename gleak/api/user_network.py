@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -105,30 +105,6 @@ def prepared_copy(model: nn.Module) -> nn.Module:
         IncompatibleError: it has no parameters, or they have no values, or hooks on their
             gradients.
     """
-    check_module(model)
-    try:
-        copied = independent_copy(unwrapped(model))
-    except (TypeError, RuntimeError) as error:
-        raise SpecError(
-            f"the model cannot be copied ({error}); give one without locks, open files and values "
-            "that were computed with a graph"
-        ) from None
-    kinds = {value.dtype for value in copied.parameters()}
-    if kinds == ATTACKED:
-        copied = copied.double()
-    elif not kinds <= ATTACKED:
-        copied = copied.float()
-    return prepare_layers(copied)
-
-
-def check_module(model: Any) -> None:
-    """Check that a value is a module with parameters that have values.
-
-    Raises:
-        SpecError: it is not a module.
-        IncompatibleError: it has no parameters, or they have no values, or hooks on their
-            gradients.
-    """
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise SpecError(f"the model is the class {model.__name__}; give an instance of it")
     if not isinstance(model, nn.Module):
@@ -146,21 +122,23 @@ def check_module(model: Any) -> None:
             "them first"
         )
     check_no_hooks(model)
+    try:
+        copied = independent_copy(unwrapped(model))
+    except (TypeError, RuntimeError) as error:
+        raise SpecError(
+            f"the model cannot be copied ({error}); give one without locks, open files and values "
+            "that were computed with a graph"
+        ) from None
+    kinds = {value.dtype for value in copied.parameters()}
+    if kinds == ATTACKED:
+        copied = copied.double()
+    elif not kinds <= ATTACKED:
+        copied = copied.float()
+    return prepare_layers(copied)
 
 
 def examine(network: nn.Module, shape: Shape) -> int:
-    """Check a network as user-defined networks of the workflow are, and count its classes.
-
-    Args:
-        network: in evaluation mode; not changed.
-        shape: shape of a sample.
-
-    Returns:
-        Number of classes.
-
-    Raises:
-        IncompatibleError: names the layer that is not supported, and the remedy.
-    """
+    """Check a network as user-defined networks of the workflow are, and count its classes."""
     try:
         classes = count_logits(network, shape)
         check_trainable(network, shape, classes)

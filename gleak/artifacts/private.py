@@ -34,7 +34,7 @@ class Private(Artifact):
         noise_multipliers: Shape (V, S), standard deviation of the noise of each local step of all
             rounds, relative to the step's sensitivity to one sample; absent without such noise.
         perturbation: Shape (V, R), relative change of each update by the defence (see
-            `gleak.simulation.update_error`); absent for captured clients.
+            `gleak.simulation.victims`); absent for captured clients.
         sent_bytes: Shape (V, R), size of each update as one client sends it (see
             `gleak.artifacts.encodings`); absent for captured clients.
     """

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from gleak.artifacts.schema import array, attribute
+from gleak.artifacts.schema import array, array_fields, attribute
 from gleak.artifacts.store import Artifact
+
+TRACES = ("trace_iteration", "trace_objective", "snapshot_iteration", "snapshots")
+"""Fields of the course of a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +67,24 @@ class Reconstruction(Artifact):
     averaged_count: np.ndarray | None = array("victim sample", "samples", "int", optional=True)
     rounds: np.ndarray | None = array("victim sample epoch", "round", "int", optional=True)
     embeddings: np.ndarray | None = array("victim source embedding", "activation", optional=True)
+
+
+def join_victims(parts: Sequence[Reconstruction]) -> Reconstruction:
+    """Join the results of victims, in order.
+
+    Fields that are recorded for the first victims only (snapshots) are those of the first part.
+    What only some of the parts recorded is left out, as `best` may run other attacks in each.
+    """
+    fields: dict[str, Any] = {}
+    for name, schema in array_fields(Reconstruction).items():
+        if schema.dims[0] == "victim":
+            values = [getattr(part, name) for part in parts]
+            alike = len({None if value is None else value.shape[1:] for value in values}) == 1
+            joined = alike and values[0] is not None
+            fields[name] = np.concatenate(values) if joined else None
+    recorded = {
+        None if part.trace_iteration is None else tuple(part.trace_iteration) for part in parts
+    }
+    if len(recorded) > 1:
+        fields |= dict.fromkeys(TRACES)
+    return replace(parts[0], **fields, paired=all(part.paired for part in parts))

@@ -124,10 +124,13 @@ class Artifact:
             seal_group(file)
         return buffer.getbuffer()
 
+    def _attributes(self) -> dict[str, Any]:
+        """Return the root attributes by name; those that are None are not stored."""
+        return {name: getattr(self, name) for name in attribute_fields(type(self))}
+
     def _store(self, file: h5py.File) -> None:
-        stored = {name: getattr(self, name) for name in attribute_fields(type(self))}
         kind = {"format": self.format, "format_version": self.version}
-        for name, value in {**kind, **stored}.items():
+        for name, value in {**kind, **self._attributes()}.items():
             if value is not None:
                 set_attribute(file, name, value)
         for name, schema in array_fields(type(self)).items():

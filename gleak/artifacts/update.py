@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +14,9 @@ from gleak.artifacts.encodings import (
     load_encoded,
     store_encoded,
 )
-from gleak.artifacts.reading import chosen_keys, member
-from gleak.artifacts.schema import arrays, attribute
+from gleak.artifacts.protocol import Protocol
+from gleak.artifacts.reading import chosen_keys, load_attributes, member
+from gleak.artifacts.schema import arrays
 from gleak.artifacts.store import Artifact, create_group
 from gleak.core.errors import ArtifactError
 from gleak.core.lazy import h5py
@@ -27,31 +28,14 @@ class Update(Artifact):
 
     Args:
         update: encoded values of each parameter; decoded Shape (V, R, *shape).
-        content: "gradient" (the mean loss's gradient) or "difference" (weights after minus before).
-        batch_size: number of samples that one client uses in one round.
-        mini_batch: number of samples of one local step.
-        local_steps: number of optimisation steps in one round.
-        local_lr: learning rate of those steps.
-        reduction: reduction of the loss over the samples of a batch.
-        loss: "cross_entropy" or "nll_raw".
-        batch_norm: "training" if clients normalise by the statistics of their batches; absent if
-            they do so by the running statistics.
-        epochs: number of passes of the rounds over all samples of a client.
+        protocol: how the clients trained; stored as attributes of the root.
         broadcast: for each parameter, its value broadcast before each round, Shape (R, *shape);
             absent if one round was observed, before which it was the model of the cell.
     """
 
     format: ClassVar[str] = "gleak/update"
 
-    content: str = attribute("gradient")
-    batch_size: int = attribute(1)
-    mini_batch: int = attribute(1)
-    local_steps: int = attribute(1)
-    local_lr: float = attribute(1.0)
-    reduction: str = attribute("mean")
-    loss: str = attribute("cross_entropy")
-    batch_norm: str | None = attribute()
-    epochs: int = attribute(1)
+    protocol: Protocol = field(default_factory=Protocol)
     update: dict[str, Encoded]
     broadcast: dict[str, np.ndarray] | None = arrays("round weight...", "weight", optional=True)
 
@@ -82,6 +66,9 @@ class Update(Artifact):
                     f"but /update/{first} has {expected}"
                 )
 
+    def _attributes(self) -> dict[str, Any]:
+        return {**super()._attributes(), **asdict(self.protocol)}
+
     def _store(self, file: h5py.File) -> None:
         super()._store(file)
         group = create_group(file, "update")
@@ -92,4 +79,5 @@ class Update(Artifact):
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
         group = member(file, "update", h5py.Group)
         update = {name: load_encoded(group, name, victims) for name in chosen_keys(group, only)}
-        return {"update": update, **super()._load(file, None, victims)}
+        protocol = Protocol(**load_attributes(file, asdict(Protocol())))
+        return {"update": update, "protocol": protocol, **super()._load(file, None, victims)}

@@ -125,7 +125,7 @@ class AGICEpochs(AGIC):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
-        epochs = client.protocol.get("epochs", 1)
+        epochs = client.protocol.epochs
         if epochs < (self.only or 2):
             raise IncompatibleError(
                 f"attack {self} needs updates of {self.only or 2} epochs, but client {client} "

@@ -166,7 +166,7 @@ class AttackSpec(Spec):
             raise IncompatibleError(
                 f"attack {self} does not take {dataset.modality} data ({dataset})"
             )
-        steps = client.protocol.get("local_steps", 1)
+        steps = client.protocol.local_steps
         if steps > 1 and not self.takes_local_steps:
             raise IncompatibleError(
                 f"attack {self} needs the gradient of one step, but client {client} sends the "

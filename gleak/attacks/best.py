@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from typing_extensions import override
 
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.schema import array_fields
 from gleak.attacks.agic import AGIC
 from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary, SearchCost
@@ -19,7 +19,6 @@ from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.cpa_noisy import CPANoisy
 from gleak.attacks.dlg import CPL
 from gleak.attacks.first_layer import Aono, dense_layer_of_samples, leaves_zeros
-from gleak.attacks.gather import joined
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
 from gleak.attacks.matching.codes import Bicubic
@@ -162,7 +161,7 @@ class Best(AttackSpec):
 
     def _matching(self, observation: Observation) -> Candidate:
         """Return gradient matching with the prior, weights of layers or codes that suit best."""
-        unrolled = observation.local_steps > 1
+        unrolled = observation.protocol.local_steps > 1
         against_defence = defence_fields(observation)
         fields = {
             "iterations": self.budget,
@@ -313,7 +312,7 @@ def in_order(results: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> R
     """
     if len(results) == 1:
         return results[0]
-    whole, order = joined(results), np.concatenate(rows).argsort()
+    whole, order = join_victims(results), np.concatenate(rows).argsort()
     sorted_fields = {
         name: value[order]
         for name, schema in array_fields(Reconstruction).items()
@@ -342,7 +341,7 @@ def defence_fields(observation: Observation) -> dict[str, Any]:
         fields = {"distance": Likelihood(), **({"tv": ROUNDED_TV} if RandomCell in kinds else {})}
     elif not observation.sent and has_zero_columns(observation):
         fields |= {"compared": "nonzero", **({"tv": KINKED_TV} if kinked else exact)}
-    if sampling(observation.model) and observation.local_steps == 1:
+    if sampling(observation.model) and observation.protocol.local_steps == 1:
         fields |= {"draws": "searched", **exact}
     return fields
 
@@ -410,7 +409,7 @@ def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Cand
         return
     if samples > neurons:
         return
-    single = observation.local_steps == 1 and observation.batch_norm is None
+    single = observation.protocol.local_steps == 1 and observation.protocol.batch_norm is None
     if single and leaves_zeros(observation, random_samples(observation, PROBES)):
         yield Candidate(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
     if observation.modality == "image":
@@ -431,9 +430,14 @@ def _noise_share(observation: Observation, neurons: int) -> float:
         observation: of one victim.
         neurons: of the layer.
     """
-    steps = observation.local_steps * observation.epochs
+    steps = observation.protocol.local_steps * observation.protocol.epochs
     most = min(neurons, math.prod(observation.input_shape))
-    if steps > 1 or observation.batch_norm or observation.batch_size >= most or observation.sent:
+    if (
+        steps > 1
+        or observation.protocol.batch_norm
+        or observation.batch_size >= most
+        or observation.sent
+    ):
         return 0.0
     mixture = CPANoisy().mixture(observation)
     return observe_noise(mixture.weight[0], mixture.bias[0], observation.batch_size).noise_share

@@ -214,7 +214,7 @@ class FirstLayer:
         """
         seen = self.observation
         scores = classifier_gradient(classifier_of(seen), mean_gradients(seen))
-        if seen.loss == "cross_entropy":
+        if seen.protocol.loss == "cross_entropy":
             samples = self.scaling.samples_of(inputs).unflatten(1, seen.input_shape)
             logits = seen.model(samples.to(scores))
             scores = scores - factor * logits.softmax(1).sum(0)

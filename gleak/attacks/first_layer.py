@@ -138,7 +138,7 @@ def output_slopes(
         added = stack.enter_context(penalties(observation.model))
         logits = observation.model(inputs.to(like).clone())
         targets = torch.nn.functional.one_hot(labels, observation.classes).to(logits)
-        losses = sum(added, sample_losses(observation.loss, logits, targets))
+        losses = sum(added, sample_losses(observation.protocol.loss, logits, targets))
         (slopes,) = torch.autograd.grad(losses.sum(), compared, materialize_grads=True)
     return slopes
 

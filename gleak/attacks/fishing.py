@@ -120,9 +120,7 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
         cells={},
         model=network,
         classes=1,
-        batch_size=1,
-        mini_batch=1,
-        loss="nll_raw",
+        protocol=replace(observation.protocol, batch_size=1, mini_batch=1, loss="nll_raw"),
     )
 
 

@@ -67,7 +67,7 @@ class GradInversion(SignedAdamAttack):
                 f"and model {model} has no such layer; use norm=batch where the model has it, or "
                 "invertgrad"
             )
-        if self.statistics == "granted" and client.protocol["batch_size"] < client.batch_size:
+        if self.statistics == "granted" and client.protocol.batch_size < client.batch_size:
             raise IncompatibleError(
                 f"attack {self}: statistics are granted of all {client.batch_size} samples of a "
                 f"client, but an update of {client} contains fewer; use statistics=running"

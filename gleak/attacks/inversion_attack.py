@@ -296,7 +296,8 @@ class EmbeddingUnmixing(UnmixingAttack):
             observation: of the victims.
             embeddings: zero where not separated; Shape (V, N, E).
         """
-        assumed = replace(observation, batch_size=embeddings.shape[1])
+        protocol = replace(observation.protocol, batch_size=embeddings.shape[1])
+        assumed = replace(observation, protocol=protocol)
         result = solve(self.problem(assumed, embeddings), assumed)
         separated = embeddings.any(2).sum(1) >= observation.batch_size
         return replace(

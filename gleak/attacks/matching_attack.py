@@ -102,13 +102,13 @@ class MatchingAttack(AttackSpec):
             self.parts().check(dataset)
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
-        steps = client.protocol.get("local_steps", 1)
+        steps = client.protocol.local_steps
         if self.draws == "searched" and self.client_model == "unrolled" and steps > 1:
             raise IncompatibleError(
                 f"attack {self}: clients of {client} draw in each of {steps} steps, "
                 "and one step's random numbers are searched; use client_model=one_step"
             )
-        samples = client.protocol["batch_size"]
+        samples = client.protocol.batch_size
         if self.result == "mean" and self.seeds == 1:
             raise IncompatibleError(f"attack {self} has one search and no mean; add seeds=4, say")
         if self.result == "mean" and self.parts().labels == "joint":
@@ -141,7 +141,7 @@ class MatchingAttack(AttackSpec):
         rule = self.parts().labels
         if rule in RULES:
             check_rule(network, shape, classes, rule)
-        self._check_labels(client.protocol["batch_size"], classes, "classes")
+        self._check_labels(client.protocol.batch_size, classes, "classes")
 
     def _check_labels(self, samples: int, classes: int, whose: str) -> None:
         """Raise `IncompatibleError` if the label rule cannot return enough labels."""

@@ -117,7 +117,9 @@ def inner_products(
     model, observed = observation.model, mean_gradients(observation)
     parameters = {name: model.get_parameter(name).detach() for name in observation.update}
     samples = inputs.to(dtype_of(model))
-    _, of_samples = sample_gradients(model, parameters, samples, labels, observation.loss, AT_ONCE)
+    _, of_samples = sample_gradients(
+        model, parameters, samples, labels, observation.protocol.loss, AT_ONCE
+    )
     products = []
     for name, gradients in of_samples.items():
         joined = rows(torch.cat([gradients, observed[name]]))

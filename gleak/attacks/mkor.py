@@ -116,7 +116,9 @@ class MKOR(AttackSpec):
         gradients = zip(*(observed[name].cpu() for name in names), strict=True)
         samples = []
         for victim, (weight, bias) in enumerate(gradients):
-            classes = read_classes(weight, bias, secret, observation.batch_size, observation.loss)
+            classes = read_classes(
+                weight, bias, secret, observation.batch_size, observation.protocol.loss
+            )
             counts = classes.counts
             if self.labels == "known":
                 known = observation.granted["labels"][victim].cpu().long()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from gleak.artifacts.protocol import Protocol
 from gleak.core.lazy import torch
+from gleak.models.parameters import independent_copy
 from gleak.runtime.checkpointing import Journal
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,7 @@ class Observation:
         modality: "image" or "tabular".
         input_shape: shape of one sample.
         classes: number of outputs.
-        batch_size: number of samples averaged in one update.
-        mini_batch, local_steps, local_lr, loss, content, epochs, batch_norm: as in
-            `gleak.artifacts.update.Update`.
+        protocol: how the clients trained.
         granted: by grant name, Shape (V, ...); only those that the attack's spec requests.
         victim_ids: number of each victim, which with the seed determines its random stream;
             Shape (V).
@@ -56,20 +55,13 @@ class Observation:
     modality: str
     input_shape: tuple[int, ...]
     classes: int
-    batch_size: int
-    mini_batch: int
-    local_steps: int
-    local_lr: float
-    loss: str
-    content: str
+    protocol: Protocol
     granted: dict[str, torch.Tensor]
     victim_ids: np.ndarray
     seed: int
     cell_victims: int = 1
     spec: str = ""
     secret: Mapping[str, np.ndarray] = field(default_factory=dict)
-    epochs: int = 1
-    batch_norm: str | None = None
     broadcast: Mapping[str, torch.Tensor] = field(default_factory=dict)
     knowledge: Mapping[str, torch.nn.Module] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
@@ -87,9 +79,14 @@ class Observation:
         return max(self.cell_victims, self.victims)
 
     @property
+    def batch_size(self) -> int:
+        """Number of samples of one update."""
+        return self.protocol.batch_size
+
+    @property
     def is_sample_gradient(self) -> bool:
         """True if an update is the gradient of one sample."""
-        return self.batch_size == self.local_steps == self.epochs == 1
+        return self.batch_size == self.protocol.local_steps == self.protocol.epochs == 1
 
     @property
     def rounds(self) -> int:
@@ -102,8 +99,6 @@ class Observation:
         It is on the device of the model. Its random streams differ from those of other rounds,
         like those of another seed.
         """
-        from gleak.models.parameters import independent_copy
-
         index = (slice(None), slice(number, number + 1))
         model = independent_copy(self.model)
         device = next(model.parameters()).device
@@ -117,7 +112,7 @@ class Observation:
             cells={name: cell.at(index).to(device) for name, cell in self.cells.items()},
             model=model,
             seed=self.seed + number,
-            epochs=1,
+            protocol=replace(self.protocol, epochs=1),
             broadcast={},
         )
 

@@ -1,16 +1,17 @@
-"""Workflow stage that runs an attack and writes ``reconstruction.h5``."""
+"""Workflow stages that run an attack, and write ``reconstruction.h5``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model, Secret
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.matching.distances import cells_of
@@ -24,20 +25,10 @@ from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
 from gleak.runtime.device import choose_device
+from gleak.runtime.provenance import load
 from gleak.runtime.seeding import derived_seed
 
 ALL = slice(None)
-PROTOCOL = (
-    "batch_size",
-    "mini_batch",
-    "local_steps",
-    "local_lr",
-    "loss",
-    "content",
-    "epochs",
-    "batch_norm",
-)
-"""Fields of an update that describe the client's training, named as in `Observation`."""
 Reads = Callable[["torch.nn.Module", tuple[int, ...]], frozenset[str] | None]
 """Function of a network and the shape of a sample; see `AttackSpec.reads`."""
 
@@ -104,22 +95,45 @@ def attack(
     return journal.earlier
 
 
+def gather_shards(shards: Sequence[Path], output: Path) -> None:
+    """Write one reconstruction with the victims of all shards, in order.
+
+    Raises:
+        ArtifactError: the shards differ in the number of samples found.
+    """
+    parts = [Reconstruction.read(path) for path in shards]
+    samples = {part.inputs.shape[1] for part in parts}
+    if len(samples) > 1:
+        raise ArtifactError(
+            f"{output}: the shards contain different numbers of samples, {sorted(samples)}, as is "
+            "possible for an attack with counted=spectrum; run it with shards=1"
+        )
+    join_victims(parts).write(output)
+
+
+def total_cost(shards: Sequence[Path]) -> dict[str, Any]:
+    """Return the cost of all shards: the sum of times, the largest peak of memory, the device.
+
+    Raises:
+        DamagedError: the record of a shard is missing or not JSON.
+    """
+    facts = [load(path.parent) for path in shards]
+    added = {key: sum(fact[key] for fact in facts) for key in ("seconds", "cpu_seconds")}
+    peak = max(fact["peak_memory_mb"] for fact in facts)
+    return {**added, "peak_memory_mb": peak, "device": facts[0]["device"]}
+
+
 def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Reconstruction:
     """Run an attack on an observation and add spec, seed and modality to the reconstruction.
-
-    Args:
-        spec: the attack.
-        observation: everything the attacker knows.
-        seed: seed of the run.
 
     Raises:
         IncompatibleError: the attack does not support the network, or lacks a grant.
     """
     check_granted(spec, observation.granted)
     with differentiable_kernels(observation.model):
-        found = spec.reconstruct(_rounds_read(spec, observation))
+        reconstruction = spec.reconstruct(_rounds_read(spec, observation))
     return replace(
-        found,
+        reconstruction,
         spec=f"{observation.spec}/{spec}",
         seed=seed,
         modality=observation.modality,
@@ -144,15 +158,7 @@ def _rounds_read(spec: AttackSpec, observation: Observation) -> Observation:
 
 
 def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:
-    """Check that an attack is granted what it needs.
-
-    Args:
-        spec: the attack.
-        granted: names of the grants that are given.
-
-    Raises:
-        IncompatibleError: names the attack and the missing grants.
-    """
+    """Raise `IncompatibleError` if an attack needs a grant that is not among those given."""
     missing = sorted(spec.grants - set(granted))
     if missing:
         raise IncompatibleError(
@@ -210,11 +216,7 @@ def observe(
 def parameters_read(
     network: torch.nn.Module, reads: Reads, input_shape: tuple[int, ...]
 ) -> frozenset[str] | None:
-    """Return the names of the parameters whose updates an attack reads; None for all.
-
-    Raises:
-        IncompatibleError: one of them is frozen, shared, or computed from other parameters.
-    """
+    """Return the names of the parameters whose updates an attack reads; None for all."""
     only = reads(network, input_shape)
     check_trained(network, only or frozenset())
     return only
@@ -276,22 +278,23 @@ def observation_of(
     like = next(network.parameters())
     device = like.device
     trained = trained_parameters(network)
-    found = {name: encoded.weight_shape for name, encoded in update.update.items()}
-    check_shapes(found, trained, only, where, target.origin)
+    shapes = {name: encoded.weight_shape for name, encoded in update.update.items()}
+    check_shapes(shapes, trained, only, where, target.origin)
     network.requires_grad_(False)
     storage = device if update.rounds == 1 else torch.device("cpu")
     received = _tensors({k: each.decode() for k, each in update.update.items()}, storage)
+    masks = {k: mask for k, each in update.update.items() if (mask := each.sent()) is not None}
     broadcasts = _tensors(update.broadcast or {}, storage)
     _check_broadcast(broadcasts, trained, update.rounds, where.partition(":")[0])
     return Observation(
         update={name: value.to(trained[name].dtype) for name, value in received.items()},
-        sent=_sent_masks(update, storage),
+        sent=_tensors(masks, storage),
         cells=cells_of(update.update, storage),
-        model=run_by_clients(network, update.batch_norm),
+        model=run_by_clients(network, update.protocol.batch_norm),
         modality=target.modality,
         input_shape=target.input_shape,
         classes=target.classes,
-        **{name: getattr(update, name) for name in PROTOCOL},
+        protocol=update.protocol,
         broadcast=broadcasts,
         granted={
             grant: _per_victim(values, update.victims, like) for grant, values in granted.items()
@@ -309,19 +312,10 @@ def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str
 
 
 def _per_victim(granted: Granted, victims: int, like: torch.Tensor) -> torch.Tensor:
-    """Return the granted values of each victim; shared ones are stored only once.
-
-    Labels remain integers, other values have the precision of the network.
-    """
+    """Return the granted values of each victim, in the network's precision unless integers."""
     values = torch.from_numpy(granted.values).to(like.device)
     values = values.to(like) if values.is_floating_point() else values
     return values.expand(victims, *values.shape[1:]) if granted.shared else values
-
-
-def _sent_masks(update: Update, device: torch.device) -> dict[str, torch.Tensor]:
-    """Return masks of the values that were sent, for parameters that were sent in part."""
-    masks = {name: encoded.sent() for name, encoded in update.update.items()}
-    return _tensors({name: mask for name, mask in masks.items() if mask is not None}, device)
 
 
 def _check_broadcast(
@@ -345,7 +339,7 @@ def _check_broadcast(
 
 
 def check_shapes(
-    found: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, tuple[int, ...]],
     trained: Mapping[str, torch.Tensor],
     only: Collection[str] | None,
     prefix: str,
@@ -353,28 +347,19 @@ def check_shapes(
 ) -> None:
     """Check that an update has values for every trained parameter that is used, and no others.
 
-    Checked before anything is decoded, because a sparse parameter may declare any shape.
-
-    Args:
-        found: shape of each parameter of the update.
-        trained: trained parameters of the network.
-        only: names of the parameters that are used; None for all.
-        prefix: prefix of the names of parameters in errors.
-        origin: name of the network in errors.
-
-    Raises:
-        ArtifactError: names the first parameter that differs, and both shapes.
+    Checked before anything is decoded, because a sparse parameter may declare any shape. The error
+    names the first parameter that differs, after ``prefix``, and the ``origin`` of the network.
     """
     expected = {
         name: tuple(value.shape) for name, value in trained.items() if only is None or name in only
     }
-    for name in {**expected, **found}:
-        if found.get(name) != expected.get(name):
+    for name in {**expected, **shapes}:
+        given, wanted = (
+            f"has shape {known[name]}" if name in known else "is missing"
+            for known in (shapes, expected)
+        )
+        if given != wanted:
             raise ArtifactError(
-                f"{prefix}{name} {_shape_text(found.get(name))}, but in {origin} it "
-                f"{_shape_text(expected.get(name))}; the update does not belong to these parameters"
+                f"{prefix}{name} {given}, but in {origin} it {wanted}; the update does not belong "
+                "to these parameters"
             )
-
-
-def _shape_text(shape: tuple[int, ...] | None) -> str:
-    return "is missing" if shape is None else f"has shape {shape}"

@@ -171,7 +171,10 @@ def search_victims(
     name, scaling = scaled_layer(observation.model, observation.input_shape)
     parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
     weight, bias = scaling.of_layer(*parameters)
-    head, softmax = last_weight(observation, len(bias)), observation.loss == "cross_entropy"
+    head, softmax = (
+        last_weight(observation, len(bias)),
+        observation.protocol.loss == "cross_entropy",
+    )
     layers = Layers(weight, bias, head, observation.input_shape, softmax)
     size = (observation.victims, observation.batch_size, weight.shape[1])
     inputs = weight.new_full(size, torch.nan)
@@ -237,7 +240,7 @@ def without_probabilities(
         Shape (V, classes).
     """
     with torch.no_grad():
-        if observation.loss != "cross_entropy":
+        if observation.protocol.loss != "cross_entropy":
             return scores
         known = inputs.isfinite().flatten(1).all(1)
         batches = inputs[known].unflatten(2, observation.input_shape).to(scores)

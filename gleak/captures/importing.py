@@ -21,7 +21,7 @@ from gleak.artifacts.update import Update
 from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
 from gleak.captures.round_folder import Files, State, read_state
 from gleak.captures.truth import MAX_ERROR, UpdateComparison, compare_updates, read_truth
-from gleak.clients.captured import Captured
+from gleak.clients.fedavg import Captured
 from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import build_spec, format_value
 from gleak.models.broadcast import with_state
@@ -71,12 +71,11 @@ def import_capture(
     _check_counts(files)
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()
-    sent = _read_sent(network, files, cell.client.content)
+    sent = _read_sent(network, files, cell.client.protocol.content)
     update: dict[str, Encoded] = {name: Dense(value) for name, value in sent.items()}
-    protocol = {"content": cell.client.content, **cell.client.protocol}
     artifacts: dict[str, Artifact] = {
         MODEL: with_state(_model_artifact(cell, classes), network),
-        UPDATE: Update(spec=str(cell), update=update, **protocol),
+        UPDATE: Update(spec=str(cell), update=update, protocol=cell.client.protocol),
     }
     comparison = None
     if files.truth:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -64,8 +64,8 @@ def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:
     """
     update, client = Update.read(captured), cell.client
     _check_field(client.victims, update.victims, "victims", captured)
-    for field, expected in {"content": client.content, **client.protocol}.items():
-        _check_field(expected, getattr(update, field), field, captured)
+    for field, expected in asdict(client.protocol).items():
+        _check_field(expected, getattr(update.protocol, field), field, captured)
     replace(update, spec=str(cell)).write(output)
 
 

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
 from gleak.captures.round_folder import State, described, is_dense, read_state
-from gleak.clients.captured import Captured
+from gleak.clients.fedavg import Captured
 from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
 from gleak.data.base import DatasetSpec
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.seeding import drawing_from, torch_stream
-from gleak.simulation.update_error import relative_error
+from gleak.simulation.victims import relative_error
 
 KEYS = ("inputs", "labels")
 UNKNOWN = -1
@@ -169,7 +169,7 @@ def compare_updates(
         for victim in range(len(truth.inputs))
     ]
     found = _compare(captured, _computed(client, network, truth))
-    if found.agrees or client.content == "gradient":
+    if found.agrees or client.protocol.content == "gradient":
         return found
     rate, fitted = client.local_lr, found
     for _ in range(REFINEMENTS):

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.api.attack_result import AttackResult
-from gleak.api.attacking import attack
+from gleak.api.attacking import AttackResult, attack
 from gleak.api.client_update import defend
 from gleak.api.scoring import Scores, score
 from gleak.artifacts.atomic import atomic

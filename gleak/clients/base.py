@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from gleak.artifacts.protocol import Loss, Protocol
+from gleak.clients.gradient_descent import LocalDescent, LocalGradient
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.spec import Spec, parameter
-from gleak.local_training.base import Loss
-
-if TYPE_CHECKING:
-    from gleak.data.base import DatasetSpec
-    from gleak.local_training.base import LocalGradient
-    from gleak.local_training.gradient_descent import LocalDescent
-    from gleak.models.base import ModelSpec
+from gleak.data.base import DatasetSpec
+from gleak.models import batch_norm
+from gleak.models.base import ModelSpec
+from gleak.models.examination import count_logits
 
 
 class ClientSpec(Spec):
@@ -61,11 +60,6 @@ class ClientSpec(Spec):
         return (self.split, self.batch_size, self.labels, self.classes)
 
     @property
-    def content(self) -> str:
-        """Kind of update: "gradient" or "difference" (weights after minus before)."""
-        return "gradient"
-
-    @property
     def rounds(self) -> int:
         """Number of observed rounds of one client; the server broadcasts before each."""
         return 1
@@ -77,32 +71,21 @@ class ClientSpec(Spec):
 
     def round_positions(self, generator: torch.Generator) -> list[torch.Tensor]:
         """Return the positions of the samples of each round, Shape (B); by default all samples."""
-
         return [torch.arange(self.batch_size)]
 
     @property
-    def protocol(self) -> dict[str, Any]:
-        """Hyperparameters known to the server: fields of `gleak.artifacts.update.Update`."""
-        sizes = {"batch_size": self.batch_size, "mini_batch": self.batch_size}
-        return {**sizes, "loss": self.loss, "batch_norm": self._by_batch}
-
-    @property
-    def _by_batch(self) -> str | None:
-        """Mode of batch normalisation as update files have it: None in evaluation mode."""
-        return None if self.batch_norm == "evaluation" else self.batch_norm
+    def protocol(self) -> Protocol:
+        """Training of these clients as the server knows it."""
+        return Protocol(
+            batch_size=self.batch_size,
+            mini_batch=self.batch_size,
+            loss=self.loss,
+            batch_norm=None if self.batch_norm == "evaluation" else self.batch_norm,
+        )
 
     def run(self, network: torch.nn.Module) -> torch.nn.Module:
         """Return the broadcast network as these clients run it (`gleak.models.batch_norm`)."""
-        from gleak.models.batch_norm import run_by_clients
-
-        return run_by_clients(network, self.batch_norm)
-
-    @property
-    def update_scale(self) -> float:
-        """Factor from the mean gradient of the local steps to the update, up to rounding."""
-        if self.content == "gradient":
-            return 1.0
-        return -float(self.protocol["local_lr"] * self.protocol["local_steps"])
+        return batch_norm.run_by_clients(network, self.batch_norm)
 
     @property
     def gradients_per_sample(self) -> float:
@@ -195,25 +178,17 @@ class ClientSpec(Spec):
             IncompatibleError: batch normalisation is in training mode, and the network has none or
                 needs larger batches; or the loss of its one logit is constant.
         """
-        from gleak.models.examination import count_logits
-
         if self.loss == "cross_entropy" and count_logits(network, shape) == 1:
             raise IncompatibleError(
                 "the network has one logit, whose cross_entropy is zero for every sample; give it "
                 "one logit for each class, also of two, or use loss=nll_raw"
             )
         if self.batch_norm == "training":
-            from gleak.models import batch_norm
-
-            batch_norm.check_batch(network, shape, self.protocol["mini_batch"])
+            batch_norm.check_batch(network, shape, self.protocol.mini_batch)
 
 
 def check_batch(client: ClientSpec, size: int | None, classes: int | None, dataset: str) -> None:
-    """Raise if a split of ``size`` samples in ``classes`` classes cannot supply the batches.
-
-    Raises:
-        IncompatibleError: the batch size or the number of classes is too large.
-    """
+    """Raise if a split of ``size`` samples in ``classes`` classes cannot supply the batches."""
     if size is not None and client.batch_size > size:
         raise IncompatibleError(
             f"client {client}: batch_size={client.batch_size} is more than the {size} samples "

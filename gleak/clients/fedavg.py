@@ -1,23 +1,49 @@
-"""Federated averaging: clients with several local steps, observed for one or several epochs."""
+"""Distributed SGD, and federated averaging: simulated for one or several epochs, or captured."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, Self
 
 from pydantic import model_validator
 from typing_extensions import override
 
+from gleak.artifacts.protocol import Protocol
 from gleak.clients.base import ClientSpec
+from gleak.clients.gradient_descent import (
+    Descent,
+    LocalDescent,
+    LocalGradient,
+    descend,
+    gradients,
+    mini_batches,
+)
 from gleak.core.lazy import torch
 from gleak.core.registry import register
-from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from gleak.local_training.base import LocalGradient
-    from gleak.local_training.gradient_descent import Descent, LocalDescent
+from gleak.core.spec import FILE_NAME, parameter
+from gleak.data.base import DatasetSpec
+from gleak.models.parameters import trained_parameters
 
 LEAST_RATE = 1e-45
 """Smaller numbers are zero in single precision."""
+
+
+@register("fedsgd")
+class FedSGD(ClientSpec):
+    """Distributed SGD: one gradient of the mean loss over one batch (CPL section 2.1)."""
+
+    @override
+    def compute(
+        self,
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        gradient: LocalGradient | None = None,
+    ) -> dict[str, torch.Tensor]:
+        trained: dict[str, torch.Tensor] = {**trained_parameters(model)}
+        update = gradients(model, trained, inputs, labels, self.loss, gradient)
+        return {name: value[None] for name, value in update.items()}
 
 
 @register("fedavg")
@@ -57,11 +83,6 @@ class FedAvg(ClientSpec):
     )
 
     @property
-    @override
-    def content(self) -> str:
-        return "gradient" if self.sends == "gradient" else "difference"
-
-    @property
     def samples_per_round(self) -> int:
         """Number of samples of one update."""
         return self.batch_size
@@ -73,15 +94,15 @@ class FedAvg(ClientSpec):
 
     @property
     @override
-    def protocol(self) -> dict[str, Any]:
-        return {
-            "batch_size": self.samples_per_round,
-            "mini_batch": self.samples_per_step,
-            "local_steps": self.local_steps,
-            "local_lr": self.local_lr,
-            "loss": self.loss,
-            "batch_norm": self._by_batch,
-        }
+    def protocol(self) -> Protocol:
+        return replace(
+            super().protocol,
+            content="gradient" if self.sends == "gradient" else "difference",
+            batch_size=self.samples_per_round,
+            mini_batch=self.samples_per_step,
+            local_steps=self.local_steps,
+            local_lr=self.local_lr,
+        )
 
     @property
     @override
@@ -125,12 +146,10 @@ class FedAvg(ClientSpec):
         labels: torch.Tensor,
         gradient: LocalGradient | None = None,
     ) -> Descent:
-        from gleak.local_training.gradient_descent import descend, mini_batches
-
         whole_batch = self.samples_per_step == self.samples_per_round
         size = len(inputs) if whole_batch else self.samples_per_step
         batches = mini_batches(len(inputs), size, self.local_steps, self.order == "shuffled")
-        return descend(model, inputs, labels, batches, self.local_lr, self.loss, gradient)
+        return descend(model, inputs, labels, batches, self.protocol, gradient)
 
 
 @register("epochs")
@@ -170,8 +189,8 @@ class Epochs(FedAvg):
 
     @property
     @override
-    def protocol(self) -> dict[str, Any]:
-        return {**super().protocol, "epochs": self.epochs}
+    def protocol(self) -> Protocol:
+        return replace(super().protocol, epochs=self.epochs)
 
     @property
     @override
@@ -191,10 +210,47 @@ class Epochs(FedAvg):
     @override
     def server_rate(self) -> float:
         averaging = self.local_lr * self.local_steps
-        return (averaging if self.server_lr is None else self.server_lr) / self.update_scale
+        return (
+            averaging if self.server_lr is None else self.server_lr
+        ) / self.protocol.update_scale
 
     @override
     def round_positions(self, generator: torch.Generator) -> list[torch.Tensor]:
-
         orders = [torch.randperm(self.batch_size, generator=generator) for _ in range(self.epochs)]
         return [part for order in orders for part in order.split(self.samples_per_round)]
+
+
+@register("captured")
+class Captured(FedAvg):
+    """Real clients, whose updates are read from a capture, ``<data_dir>/captures/<capture>/``.
+
+    ``gleak import`` writes the capture and prints this spec; see docs/guide/real-updates.md. The
+    fields are the clients' hyperparameters as known to the server; a capture with other values is
+    refused. They are those of federated averaging, which the clients are assumed to use: if the
+    true samples are known, drift and the check of an import are computed under this assumption.
+    """
+
+    source = "the user's own updates"
+
+    repeats: Literal[1] = parameter(1, "every captured client is one victim")
+    labels: Literal["random"] = parameter("random", "not drawn: given by the capture")
+    classes: None = parameter(None, "not drawn: given by the capture")
+    sends: Literal["gradient", "weights"] = parameter(
+        "weights", "captured updates: differences of weights, or gradients"
+    )
+    capture: str = parameter("mine", "name of the capture", pattern=FILE_NAME)
+
+    @property
+    @override
+    def draw(self) -> tuple[object, ...]:
+        return ("captured", self.capture)
+
+    @override
+    def check(self, dataset: DatasetSpec) -> None:
+        """Accept any dataset, because no samples are drawn from it."""
+
+    @property
+    @override
+    def required_specs(self) -> Mapping[str, str]:
+        training = f"captured+capture={self.capture}"
+        return {"training": training, "crafting": "honest", "defense": "none"}

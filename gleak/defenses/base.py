@@ -6,11 +6,11 @@ from typing import ClassVar, Self
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.clients.base import ClientSpec
+from gleak.clients.gradient_descent import LocalGradient
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import Spec
-from gleak.local_training.base import LocalGradient
 
 Memory = dict[str, "torch.Tensor"]
 """Values that a client has not sent yet, by parameter; Shape (*shape)."""
@@ -59,7 +59,7 @@ class DefenseSpec(Spec):
     def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the update with the L2 norm at which it is sent, if the defence fixes the norm.
 
-        This is the reference of the perturbation (`gleak.simulation.update_error`).
+        This is the reference of the perturbation (`gleak.simulation.victims`).
 
         Args:
             update: before the defence, by parameter, Shape (R, *shape).

@@ -9,12 +9,13 @@ from pydantic import model_validator
 from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded
+from gleak.artifacts.protocol import Loss
+from gleak.clients.gradient_descent import LocalGradient
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, scale_rounds, update_norms
-from gleak.local_training.base import LocalGradient, Loss
 from gleak.models.batching import interacting_layer
 from gleak.models.differentiation import sample_gradients
 from gleak.models.stochastic import stochastic_training_mode

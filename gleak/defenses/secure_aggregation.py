@@ -50,7 +50,7 @@ class SecureAggregation(DefenseSpec):
                 f"its own samples, and attacks take the samples of {client} for one batch; leave "
                 "out batch_norm"
             )
-        samples, step = (client.protocol[size] for size in ("batch_size", "mini_batch"))
+        samples, step = client.protocol.batch_size, client.protocol.mini_batch
         share, remainder = divmod(samples, self.clients)
         if remainder:
             raise IncompatibleError(

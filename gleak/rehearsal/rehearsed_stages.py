@@ -112,7 +112,7 @@ def rehearse_client(cell: Cell, classes: int) -> None:
     samples = inputs[share], labels[share]
     with differentiable_kernels(network):
         compute_update(
-            defense.rescaled(client.update_scale),
+            defense.rescaled(client.protocol.update_scale),
             partial(client.compute, network, *samples, defense.local_gradient()),
             network,
             *samples,
@@ -247,8 +247,7 @@ def blank_observation(
         modality=cell.dataset.modality,
         input_shape=shape,
         classes=classes,
-        **{"local_steps": 1, "local_lr": 1.0, **client.protocol},
-        content=client.content,
+        protocol=client.protocol,
         broadcast={name: stored(client.rounds, *v.shape) for name, v in several.items()},
         granted=granted,
         victim_ids=np.arange(client.victims),

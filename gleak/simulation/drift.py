@@ -7,23 +7,17 @@ parameters hardly change between the steps; drift measures how much the gradient
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from gleak.local_training.gradient_descent import gradients
+from gleak.clients.base import ClientSpec
+from gleak.clients.gradient_descent import gradients
+from gleak.core.lazy import torch
 from gleak.models.parameters import as_inputs, trained_parameters
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
-from gleak.simulation.update_error import mean_of, relative_error
-from gleak.simulation.victims import Streams, split_among_clients
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
+from gleak.simulation.victims import Streams, mean_of, relative_error, split_among_clients
 
 MAX_DRIFT = 0.5
 log = logging.getLogger(__name__)
@@ -31,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def measure_drift(
     client: ClientSpec,
-    network: nn.Module,
+    network: torch.nn.Module,
     inputs: np.ndarray,
     labels: np.ndarray,
     seed: int,
@@ -69,44 +63,20 @@ def measure_drift(
             first = client.round_positions(torch_stream(seed, "members", victim))[0].numpy()
             x = as_inputs(network, inputs[victim][first])
             y = torch.from_numpy(labels[victim][first]).to(device)
-            mean = _mean_gradient(client, network, x, y, streams, victim)
-            drift[victim] = relative_error(mean, _whole_gradient(client, network, x, y))
+            shares = (split_among_clients(values, clients_per_update) for values in (x, y))
+            means = []
+            for member, samples in enumerate(zip(*shares, strict=True)):
+                with drawing_from(streams.draw("client", victim, 0, member)):
+                    means.append(client.local_descent(network, *samples).mean_gradient)
+            whole = gradients(network, {**trained_parameters(network)}, x, y, client.loss)
+            drift[victim] = relative_error(mean_of(means), whole)
             progress.advance()
-    _warn_if_large(client, drift.max())
-    return drift
-
-
-def _mean_gradient(
-    client: ClientSpec,
-    network: nn.Module,
-    inputs: Tensor,
-    labels: Tensor,
-    streams: Streams,
-    victim: int,
-) -> Mapping[str, Tensor]:
-    """Compute the mean gradient of the steps of all clients of a victim."""
-    assert client.local_descent is not None
-    groups = (split_among_clients(each, streams.clients_per_update) for each in (inputs, labels))
-    means = []
-    for member, samples in enumerate(zip(*groups, strict=True)):
-        with drawing_from(streams.draw("client", victim, 0, member)):
-            means.append(client.local_descent(network, *samples).mean_gradient)
-    return mean_of(means)
-
-
-def _whole_gradient(
-    client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor
-) -> dict[str, Tensor]:
-    """Compute the gradient of the whole batch at the broadcast parameters."""
-    return gradients(network, {**trained_parameters(network)}, inputs, labels, client.loss)
-
-
-def _warn_if_large(client: ClientSpec, drift: float) -> None:
-    if drift > MAX_DRIFT:
+    if drift.max() > MAX_DRIFT:
         log.warning(
             "client %s: the mean gradient of the local steps differs from that of the whole batch "
             "by up to %.2g times its norm; attacks with client_model=one_step approximate the "
             "steps by one batch: choose a smaller local_lr, or client_model=unrolled",
             client,
-            drift,
+            drift.max(),
         )
+    return drift

@@ -27,16 +27,7 @@ def write_truth(
     folder: Path,
     seed: int,
 ) -> None:
-    """Write ``private.h5``, and ``granted/*.h5`` computed from it.
-
-    Args:
-        dataset: dataset of the samples.
-        private: samples of the victims.
-        statistics: see `make_grants`.
-        free: see `make_grants`.
-        folder: output folder.
-        seed: seed of the run.
-    """
+    """Write ``private.h5``, and ``granted/*.h5`` computed from it; see `make_grants`."""
     for granted in make_grants(dataset, private, statistics, free, seed):
         granted.write(folder / "granted" / f"{granted.grant}.h5")
     private.write(folder / "private.h5")
@@ -74,43 +65,30 @@ def make_grants(
     """
     same_class = _draw_of_classes(dataset.train_labels, free, private.labels, seed)
     auxiliary = _draw_auxiliary(dataset.train_labels, free, seed)
+    by_norm = np.empty((*private.labels.shape, 0), dtype=np.float32)
+    if private.embeddings is not None:
+        order = np.linalg.norm(private.embeddings, axis=2).argsort(axis=1)
+        by_norm = np.take_along_axis(private.embeddings, order[..., None], axis=1)
     for_each = {
         "labels": np.sort(private.labels, axis=1),
-        "embeddings": _by_norm(private),
+        "embeddings": by_norm,
         "class_sample": dataset.samples("train", same_class),
         "batch_norm_statistics": statistics,
     }
     for_all = {
-        "mean_input": _mean_input(dataset),
-        "auxiliary_inputs": dataset.samples("train", auxiliary),
-        "auxiliary_labels": dataset.train_labels[auxiliary],
+        "mean_input": _mean_input(dataset)[None],
+        "auxiliary_inputs": dataset.samples("train", auxiliary)[None],
+        "auxiliary_labels": dataset.train_labels[auxiliary][None],
     }
     return [
-        *(_granted(private, grant, values) for grant, values in for_each.items()),
-        *(_granted(private, grant, values[None], shared=True) for grant, values in for_all.items()),
+        Granted(spec=private.spec, grant=grant, shared=shared, values=values)
+        for shared, grants in ((False, for_each), (True, for_all))
+        for grant, values in grants.items()
     ]
 
 
-def _by_norm(private: Private) -> np.ndarray:
-    """Sort each victim's embeddings by ascending norm."""
-    if private.embeddings is None:
-        return np.empty((*private.labels.shape, 0), dtype=np.float32)
-    order = np.linalg.norm(private.embeddings, axis=2).argsort(axis=1)
-    return np.take_along_axis(private.embeddings, order[..., None], axis=1)
-
-
-def _granted(private: Private, grant: str, values: np.ndarray, shared: bool = False) -> Granted:
-    return Granted(spec=private.spec, grant=grant, shared=shared, values=values)
-
-
 def free_positions(dataset: Dataset, private: Private, split: str) -> np.ndarray:
-    """Return the positions in the train split of the samples that no victim has.
-
-    Args:
-        dataset: dataset of the samples.
-        private: samples of the victims.
-        split: split of the victims' samples, "train" or "test".
-    """
+    """Return the positions in the train split of the samples that no victim of a split has."""
     every = np.arange(len(dataset.train_labels))
     return np.setdiff1d(every, private.indices) if split == "train" else every
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +12,19 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.clients.base import ClientSpec, check_batch
-from gleak.core.errors import error_context
+from gleak.core.errors import IncompatibleError, error_context
 from gleak.defenses.base import DefenseSpec
 from gleak.models.batch_norm import batch_statistics
 from gleak.models.broadcast import load_network
 from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
-from gleak.simulation.batches import draw_batches
+from gleak.runtime.seeding import stream
 from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import free_positions, write_truth
-from gleak.simulation.update_error import log_perturbation
-from gleak.simulation.victims import Observed, Simulation
+from gleak.simulation.victims import Simulation
+
+MAX_PERTURBATION = 1.0
+log = logging.getLogger(__name__)
 
 
 def simulate_clients(
@@ -78,17 +81,103 @@ def simulate_clients(
         perturbation=observed.perturbations,
         sent_bytes=observed.sent_bytes,
     )
-    _update_of(client, observed, spec).write(folder / "update.h5")
+    update = Update(
+        spec=spec,
+        protocol=client.protocol,
+        update=observed.update,
+        broadcast=observed.broadcast,
+    )
+    update.write(folder / "update.h5")
     free = free_positions(dataset, private, client.split)
     write_truth(dataset, private, statistics, free, folder, seed)
 
 
-def _update_of(client: ClientSpec, observed: Observed, spec: str) -> Update:
-    """Return the update file of a cell, with what the server knows of the clients' training."""
-    return Update(
-        spec=spec,
-        content=client.content,
-        update=observed.update,
-        broadcast=observed.broadcast,
-        **client.protocol,
-    )
+def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarray:
+    """Draw the positions of every victim's samples in the split.
+
+    A victim's batch does not depend on the number of victims. Batches are disjoint until the split
+    is used up, except those of victims with the same batch (`ClientSpec.repeats`). If samples are
+    drawn from a number of classes (`ClientSpec.classes`), each victim draws independently, and
+    batches may overlap. With unique labels the classes of a batch are random.
+
+    Args:
+        client: gives the number and kind of batches (`ClientSpec.labels`, `ClientSpec.classes`).
+        labels: labels of the split, Shape (M); see `gleak.clients.base.check_batch`.
+        seed: seed of the run.
+
+    Returns:
+        Shape (V, N).
+
+    Raises:
+        IncompatibleError: a victim's classes have too few samples for a batch.
+    """
+    batches = []
+    for victim in range(client.victims // client.repeats):
+        if client.labels == "unique":
+            batches.append(_unique_batch(labels, client.batch_size, victim, seed))
+        elif client.classes is not None:
+            batches.append(_batch_of_classes(client, labels, victim, seed))
+        else:
+            # The victim's slice of the shuffled split, shuffled again when it is used up.
+            shuffle, position = divmod(victim, len(labels) // client.batch_size)
+            order = stream(seed, "batches", shuffle).permutation(len(labels))
+            batches.append(order[position * client.batch_size :][: client.batch_size])
+    return np.repeat(np.stack(batches), client.repeats, axis=0)
+
+
+def _batch_of_classes(client: ClientSpec, labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
+    """Draw random samples of random classes."""
+    classes = _shuffled_classes(labels, victim, seed)[: client.classes]
+    members = np.flatnonzero(np.isin(labels, classes))
+    if len(members) < client.batch_size:
+        raise IncompatibleError(
+            f"client {client}: victim {victim} draws classes {sorted(classes.tolist())}, which "
+            f"have {len(members)} samples in the {client.split} split, fewer than "
+            f"batch_size={client.batch_size}; choose more classes or a smaller batch"
+        )
+    random = stream(seed, "batches of classes", victim)
+    return random.choice(members, client.batch_size, replace=False)
+
+
+def _unique_batch(labels: np.ndarray, size: int, victim: int, seed: int) -> np.ndarray:
+    """Draw random classes, and for each the victim's next sample in the shuffled class."""
+    chosen = []
+    for label in _shuffled_classes(labels, victim, seed)[:size]:
+        members = np.flatnonzero(labels == label)
+        order = stream(seed, "members", int(label)).permutation(members)
+        chosen.append(order[victim % len(order)])
+    return np.array(chosen)
+
+
+def _shuffled_classes(labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
+    return stream(seed, "classes", victim).permutation(np.unique(labels))
+
+
+def log_perturbation(client: ClientSpec, defense: DefenseSpec, perturbations: np.ndarray) -> None:
+    """Log the mean perturbation; warn if noise dominates or depends on the form of the update.
+
+    Perturbations are those of each victim and round, Shape (V, R).
+    """
+    mean, worst = perturbations.mean(), perturbations.max()
+    log.info("defense %s: mean relative perturbation of the update %.3g", defense, mean)
+    if defense.remedy and worst > MAX_PERTURBATION:
+        log.warning(
+            "client %s, defense %s: noise and clipping change the update by up to %.3g times its "
+            "norm, so noise dominates: %s",
+            client,
+            defense,
+            worst,
+            defense.remedy,
+        )
+    scale = abs(client.protocol.update_scale)
+    if defense.scale_dependent and scale != 1:
+        log.warning(
+            "client %s, defense %s: the defence has parameters in the unit of the values sent, a "
+            "difference of weights of %.3g times the norm of the mean gradient; relative to the "
+            "update they are %.3g times as large as with sends=gradient: if they are meant for "
+            "gradients, write unit=gradient, or choose sends=gradient",
+            client,
+            defense,
+            scale,
+            1 / scale,
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,13 @@ from torch import Tensor, nn
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.clients.base import ClientSpec
+from gleak.clients.gradient_descent import LocalGradient
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.sending import RoundStreams, send_update, server_step
-from gleak.local_training.base import LocalGradient
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import as_inputs, trained_parameters
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
-from gleak.simulation.update_error import perturbation
 
 
 @dataclass
@@ -50,26 +50,16 @@ class Victim:
 
 @dataclass(frozen=True)
 class Streams:
-    """Random streams of the clients of all victims.
-
-    Args:
-        client: client of the victims.
-        clients_per_update: number of clients of each victim.
-        seed: seed of the run.
-    """
+    """Random streams of the clients of all victims."""
 
     client: ClientSpec
     clients_per_update: int
     seed: int
 
     def draw(self, purpose: str, victim: int, number: int, member: int) -> torch.Generator:
-        """Return the random stream of one client in one round.
+        """Return the stream of a victim's client, ``member``, in round ``number``.
 
-        Args:
-            purpose: "client" or "defense".
-            victim: index of the victim.
-            number: index of the round.
-            member: index of the client within the victim.
+        Its purpose is "client" or "defense".
         """
         round_key = (number,) if self.client.rounds > 1 else ()
         member_key = (member,) if self.clients_per_update > 1 else ()
@@ -85,8 +75,8 @@ class Observed:
         broadcast: by parameter, Shape (R, *shape); None for one round.
         positions: Shape (V, R, B), positions of the samples of each round; None for one round.
         noise_multipliers: Shape (V, S), for every local step (see
-            `gleak.local_training.base.LocalGradient`); None for defences of updates only.
-        perturbations: Shape (V, R), see `gleak.simulation.update_error`.
+            `gleak.clients.gradient_descent.LocalGradient`); None for defences of updates only.
+        perturbations: Shape (V, R), see `perturbation`.
         sent_bytes: Shape (V, R), mean over the clients of a victim.
     """
 
@@ -120,7 +110,7 @@ class Simulation:
         seed: int,
     ) -> None:
         self.client, self.network = client, network
-        self.defense = defense.rescaled(client.update_scale)
+        self.defense = defense.rescaled(client.protocol.update_scale)
         self.streams = Streams(client, defense.clients_per_update, seed)
         device = next(network.parameters()).device
         self.victims = [
@@ -144,21 +134,30 @@ class Simulation:
         with progress, differentiable_kernels(self.network):
             for number in range(self.client.rounds):
                 if number:
-                    self._server_step(rounds[-1])
+                    mean = {
+                        name: torch.from_numpy(value.decode()).mean((0, 1))
+                        for name, value in rounds[-1].items()
+                    }
+                    server_step(self.network, mean, self.client.server_rate)
                 if several:
-                    broadcast.append(self._parameters())
+                    trained = trained_parameters(self.network).items()
+                    broadcast.append({k: v.detach().cpu().numpy().copy() for k, v in trained})
                 updates = []
                 for victim in self.victims:
                     updates.append(self._observe(victim, number))
                     progress.advance()
                 rounds.append(_join(updates, axis=0))
+        victims = self.victims
+        accounts = [victim.gradient.noise_multipliers for victim in victims if victim.gradient]
+        positions = [torch.stack(victim.positions).numpy() for victim in victims]
+        names = broadcast[0] if several else {}
         return Observed(
             update=_join(rounds, axis=1),
-            broadcast=_stack_rounds(broadcast) if several else None,
-            positions=self._positions() if several else None,
-            noise_multipliers=self._noise_multipliers(),
-            perturbations=np.array([victim.perturbations for victim in self.victims]),
-            sent_bytes=np.array([victim.sent_bytes for victim in self.victims]),
+            broadcast={k: np.stack([each[k] for each in broadcast]) for k in names} or None,
+            positions=np.stack(positions) if several else None,
+            noise_multipliers=np.array(accounts) if accounts else None,
+            perturbations=np.array([victim.perturbations for victim in victims]),
+            sent_bytes=np.array([victim.sent_bytes for victim in victims]),
         )
 
     def _observe(self, victim: Victim, number: int) -> dict[str, Encoded]:
@@ -169,7 +168,12 @@ class Simulation:
             *(self._send(victim, share, number, member) for member, share in enumerate(shares)),
             strict=True,
         )
-        observed = sent[0] if len(sent) == 1 else _mean(sent)
+        observed = sent[0]
+        if len(sent) > 1:
+            observed = {
+                name: Dense(np.mean([update[name].decode() for update in sent], axis=0))
+                for name in observed
+            }
         victim.perturbations.append(perturbation(observed, computed))
         victim.sent_bytes.append(float(np.mean([size_in_bytes(update) for update in sent])))
         return observed
@@ -177,14 +181,7 @@ class Simulation:
     def _send(
         self, victim: Victim, share: Tensor, number: int, member: int
     ) -> tuple[dict[str, Encoded], dict[str, Tensor]]:
-        """Compute the update of one client of a victim, as sent and without its defence.
-
-        Args:
-            victim: the victim.
-            share: positions of the client's samples.
-            number: index of the round.
-            member: index of the client within the victim.
-        """
+        """Compute the update of one client of a victim, as sent and without its defence."""
         samples = victim.inputs[share], victim.labels[share]
         stream = partial(self.streams.draw, victim=victim.number, number=number, member=member)
         sent, plain = send_update(
@@ -201,24 +198,6 @@ class Simulation:
         on_cpu = {name: value.detach().cpu() for name, value in plain.items()}
         return sent, self.defense.at_sent_norm(on_cpu)
 
-    def _server_step(self, sent: dict[str, Encoded]) -> None:
-        """Take a step along the mean over victims of the updates."""
-        mean = {name: torch.from_numpy(each.decode()).mean((0, 1)) for name, each in sent.items()}
-        server_step(self.network, mean, self.client.server_rate)
-
-    def _parameters(self) -> dict[str, np.ndarray]:
-        return {
-            name: value.detach().cpu().numpy().copy()
-            for name, value in trained_parameters(self.network).items()
-        }
-
-    def _noise_multipliers(self) -> np.ndarray | None:
-        accounts = [victim.gradient.noise_multipliers for victim in self.victims if victim.gradient]
-        return np.array(accounts) if accounts else None
-
-    def _positions(self) -> np.ndarray:
-        return np.stack([torch.stack(victim.positions).numpy() for victim in self.victims])
-
 
 def split_among_clients(values: Tensor, clients_per_update: int) -> Tensor:
     """Split a victim's samples equally among its clients; (B, ...) to (clients, share, ...)."""
@@ -230,23 +209,35 @@ def size_in_bytes(update: Mapping[str, Encoded]) -> float:
     return sum(encoded.bits for encoded in update.values()) / 8
 
 
-def _mean(sent: Sequence[dict[str, Encoded]]) -> dict[str, Encoded]:
-    """Average the decoded updates of several clients."""
-    return {
-        name: Dense(np.mean([update[name].decode() for update in sent], axis=0)) for name in sent[0]
-    }
-
-
 def _join(updates: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:
     """Concatenate updates along the axis of victims, 0, or rounds, 1."""
-    return {name: _stack([update[name] for update in updates], axis) for name in updates[0]}
+    if len(updates) == 1:
+        return updates[0]  # not copied, since it may be very large
+    values: dict[str, list[Any]] = {name: [one[name] for one in updates] for name in updates[0]}
+    return {name: type(each[0]).stack(each, axis) for name, each in values.items()}
 
 
-def _stack(values: list[Any], axis: int) -> Encoded:
-    """Concatenate encoded values; a single one is not copied, since it may be very large."""
-    encoded: Encoded = values[0] if len(values) == 1 else type(values[0]).stack(values, axis)
-    return encoded
+def perturbation(sent: Mapping[str, Encoded], computed: Sequence[Mapping[str, Tensor]]) -> float:
+    """Compute ||sent - computed|| / ||computed|| of one victim in one round.
+
+    Args:
+        sent: update observed by the server; by parameter, decoded Shape (1, 1, *shape).
+        computed: update of each client without the defence, but with the norm at which it is sent
+            (`gleak.defenses.base.DefenseSpec.at_sent_norm`); Shape (1, *shape).
+    """
+    decoded = {name: torch.from_numpy(value.decode()[0]) for name, value in sent.items()}
+    return relative_error(decoded, mean_of(computed))
 
 
-def _stack_rounds(rounds: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.stack([parameters[name] for parameters in rounds]) for name in rounds[0]}
+def mean_of(updates: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
+    """Compute the mean of updates by parameter."""
+    if len(updates) == 1:
+        return updates[0]
+    return {name: torch.stack([each[name] for each in updates]).mean(0) for name in updates[0]}
+
+
+def relative_error(values: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> float:
+    """Compute the L2 norm of the difference over that of the true values; 0 if both are zero."""
+    error = sum(float((values[name] - value).square().sum()) for name, value in true.items())
+    power = sum(float(value.square().sum()) for value in true.values())
+    return sqrt(error / max(power, torch.finfo(torch.float32).tiny))

@@ -235,7 +235,7 @@ STAGES: dict[str, Stage] = {
             lambda shards: {
                 "reconstructions": [Made("attack_shard", "reconstruction", one) for one in shards]
             },
-            "gleak.attacks.gather",
+            "gleak.attacks.run_attack",
         ),
         Stage(
             "score",

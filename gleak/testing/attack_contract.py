@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from gleak.api.client_setting import as_spec
+from gleak.api.given_specs import as_spec
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.api.client_setting import as_spec
+from gleak.api.given_specs import as_spec
 from gleak.artifacts.encodings import check_encoded
 from gleak.core.errors import ArtifactError
 from gleak.defenses.base import DefenseSpec

@@ -188,7 +188,6 @@ def _observe(
     batches = zip(inputs, labels, strict=True)
     network = client.run(network)
     updates = [client.compute(network, *batch) for batch in batches]
-    protocol = {"local_steps": 1, "local_lr": 1.0, **client.protocol}
     return Observation(
         update={
             name: torch.stack([each[name] for each in updates]).detach() for name in updates[0]
@@ -198,9 +197,8 @@ def _observe(
         modality="image" if inputs.ndim == 5 else "tabular",
         input_shape=tuple(inputs.shape[2:]),
         classes=classes,
-        content=client.content,
+        protocol=client.protocol,
         granted={"labels": labels},
         victim_ids=np.arange(len(inputs)),
         seed=0,
-        **protocol,
     )

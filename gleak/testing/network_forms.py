@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from gleak.api.attack_setting import Setting
-from gleak.api.client_setting import client_of
+from gleak.api.broadcast_model import craft
 from gleak.api.client_update import compute_update
-from gleak.api.crafted_model import craft
+from gleak.api.given_specs import client_of
 from gleak.api.user_network import examine, prepared_copy
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
@@ -141,7 +141,7 @@ def _attack(spec: AttackSpec, network: nn.Module, shape: Shape, cells: TinyCells
     """Attack a client of a network."""
     crafted = None if spec.crafting is None else craft(spec.crafting, network, shape)
     network = prepared_copy(network if crafted is None else crafted.model)
-    client = client_of(SAMPLES, 1, None, None, "cross_entropy", "gradient")
+    client = client_of("fedsgd", SAMPLES)
     secret = None if crafted is None else crafted.secret
     setting = Setting(network, shape, examine(network, shape), client, secret)
     inputs, labels = _batch(shape)

@@ -10,13 +10,14 @@ import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.protocol import Protocol
+from gleak.clients.gradient_descent import descend, mini_batches
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, NoDefense
 from gleak.defenses.sending import RoundStreams, send_update, server_step
-from gleak.local_training.gradient_descent import descend, mini_batches
 from gleak.models.parameters import as_inputs
 from gleak.runtime.checkpointing import Part, State, strip_prefix
 from gleak.runtime.progress import Progress
@@ -196,9 +197,8 @@ class Federation:
         def compute() -> dict[str, torch.Tensor]:
             batches = mini_batches(len(labels), size, training.local_steps, shuffled=True)
             gradient = training.defense.local_gradient()
-            descent = descend(
-                self.network, inputs, labels, batches, training.lr, "cross_entropy", gradient
-            )
+            protocol = Protocol(local_lr=training.lr)
+            descent = descend(self.network, inputs, labels, batches, protocol, gradient)
             losses.append(descent.losses)
             return {name: value[None] for name, value in descent.mean_gradient.items()}
 

@@ -15,7 +15,7 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.attacks.run_attack import attack as run_attack
-from gleak.core.errors import ArtifactError, SpecError
+from gleak.core.errors import SpecError
 from gleak.core.registry import parse
 from gleak.metrics.score import score as score_files
 from gleak.metrics.score_table import LEVEL_COLUMNS
@@ -89,18 +89,3 @@ def test_an_unavailable_metric_gives_its_reason() -> None:
         scores["psnrs"]
     assert "lpips" in repr(scores)
     assert "unavailable" in repr(scores)
-
-
-@pytest.mark.parametrize(
-    ("truth", "text"),
-    [
-        (torch.rand(1, 3, 9, 9), r"inputs: shape \(1, 3, 9, 9\), expected \(N, 3, 8, 8\)"),
-        (torch.rand(3, 8, 8), r"inputs: shape \(3, 8, 8\), expected \(N, 3, 8, 8\)"),
-        (2 + torch.rand(1, 3, 8, 8), r"expected intensities in \[0, 1\]"),
-        (torch.full((1, 3, 8, 8), torch.nan), r"expected intensities in \[0, 1\]"),
-        (torch.ones(1, 3, 8, 8, dtype=torch.uint8), r"inputs: torch.uint8 values from 1 to 1"),
-    ],
-)
-def test_truth_that_does_not_fit_is_named(truth: torch.Tensor, text: str) -> None:
-    with pytest.raises(ArtifactError, match=text):
-        gleak.score(torch.rand(1, 3, 8, 8), truth)

@@ -18,6 +18,7 @@ from gleak.artifacts.granted import Granted
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.private import Private
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.schema import ArraySchema, array_fields, attribute_fields
 from gleak.artifacts.store import Artifact
@@ -138,9 +139,12 @@ def updates(draw: st.DrawFn) -> Update:
     return Update(
         spec=draw(TEXT),
         seed=draw(ATTRIBUTES["int | None"]),
-        content=draw(st.sampled_from(["gradient", "difference"])),
-        batch_size=draw(st.integers(1, 512)),
-        local_lr=draw(ATTRIBUTES["float"]),
+        protocol=Protocol(
+            content=draw(st.sampled_from(["gradient", "difference"])),
+            batch_size=draw(st.integers(1, 512)),
+            local_lr=draw(ATTRIBUTES["float"]),
+            batch_norm=draw(st.sampled_from([None, "training"])),
+        ),
         update=parameters,
     )
 

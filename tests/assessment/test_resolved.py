@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from gleak.artifacts.encodings import Dense
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import Update
 from gleak.assessment.resolved import Resolved, Varying, with_victims
 from gleak.core.errors import SpecError
@@ -32,7 +33,9 @@ def capture(folder: Path, model: str = "lenet", name: str = "hand") -> None:
     target = folder / "data/captures" / name
     target.mkdir(parents=True)
     sent = {"weight": Dense(np.zeros((1, 1, 2), np.float32))}
-    Update(spec=spec, update=sent, batch_size=2, local_steps=2).write(target / "update.h5")
+    Update(spec=spec, update=sent, protocol=Protocol(batch_size=2, local_steps=2)).write(
+        target / "update.h5"
+    )
 
 
 def test_simulated_clients_follow_a_capture(resolved: Resolve, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import gleak
 from gleak.api.attack_setting import Setting
-from gleak.api.client_setting import client_of
+from gleak.api.given_specs import client_of
 from gleak.api.user_network import examine, prepared_copy
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
@@ -55,33 +55,33 @@ def batch(samples: int) -> tuple[Tensor, Tensor]:
 
 
 CHOSEN = [
-    (dense(nn.Sigmoid()), 1, {}, "aono"),
-    (dense(nn.ReLU()), 3, {}, "spear"),
-    (dense(nn.Sigmoid()), 3, {}, "cpa_edges"),
-    (dense(nn.ReLU()), 3, {"local_steps": 2, "local_lr": 0.1}, "cpa_edges"),
-    (convolutional(nn.Sigmoid()), 1, {}, "cpl"),
-    (convolutional(nn.ReLU()), 1, {}, "invertgrad"),
-    (convolutional(nn.Sigmoid()), 2, {}, "invertgrad"),
-    (deep(), 2, {}, "agic"),
-    (deep(VERY_DEEP), 2, {}, "agic+iterations=1+seeds=3+result=mean+lr=0.2"),
-    (deep(), 2, {"local_steps": 2, "local_lr": 0.1}, "invertgrad"),
-    (trained(), 1, {}, "gradinversion"),
-    (trained(), 2, {"batch_norm": "training"}, "gradinversion"),
+    (dense(nn.Sigmoid()), 1, "fedsgd", "aono"),
+    (dense(nn.ReLU()), 3, "fedsgd", "spear"),
+    (dense(nn.Sigmoid()), 3, "fedsgd", "cpa_edges"),
+    (dense(nn.ReLU()), 3, "fedavg+local_steps=2+local_lr=0.1", "cpa_edges"),
+    (convolutional(nn.Sigmoid()), 1, "fedsgd", "cpl"),
+    (convolutional(nn.ReLU()), 1, "fedsgd", "invertgrad"),
+    (convolutional(nn.Sigmoid()), 2, "fedsgd", "invertgrad"),
+    (deep(), 2, "fedsgd", "agic"),
+    (deep(VERY_DEEP), 2, "fedsgd", "agic+iterations=1+seeds=3+result=mean+lr=0.2"),
+    (deep(), 2, "fedavg+local_steps=2+local_lr=0.1", "invertgrad"),
+    (trained(), 1, "fedsgd", "gradinversion"),
+    (trained(), 2, "fedsgd+batch_norm=training", "gradinversion"),
 ]
 
 
-@pytest.mark.parametrize(("network", "samples", "steps", "expected"), CHOSEN)
+@pytest.mark.parametrize(("network", "samples", "client", "expected"), CHOSEN)
 def test_the_first_attack_suits_the_network_and_the_client(
     network: nn.Module,
     samples: int,
-    steps: dict[str, float],
+    client: str,
     expected: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     inputs, labels = batch(samples)
-    update = gleak.compute_update(network, inputs, labels, **steps)
+    update = gleak.compute_update(network, inputs, labels, client=client)
     with caplog.at_level("INFO"):
-        gleak.attack("best+budget=2", network, update, SHAPE, batch_size=samples, **steps)
+        gleak.attack("best+budget=2", network, update, SHAPE, batch_size=samples, client=client)
     attacks = [
         text for text in caplog.messages if "1 victims: " in text and "searching" not in text
     ]
@@ -236,9 +236,7 @@ def observed(network: nn.Module, samples: int) -> Observation:
     classes = examine(copied, SHAPE)
     inputs, labels = batch(samples)
     update = gleak.compute_update(network, inputs, labels % classes)
-    setting = Setting(
-        copied, SHAPE, classes, client_of(samples, 1, 1.0, None, "cross_entropy", "gradient")
-    )
+    setting = Setting(copied, SHAPE, classes, client_of("fedsgd", samples))
     values = {name: value.numpy() for name, value in update.items()}
     return setting.observe(Best(), setting.update(values), {}, {}, 0)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import gleak
 from gleak.artifacts.private import Private
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes, read_inputs
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
@@ -215,12 +216,7 @@ def observed(network: nn.Module) -> Observation:
         modality="image",
         input_shape=SHAPE,
         classes=3,
-        batch_size=1,
-        mini_batch=1,
-        local_steps=1,
-        local_lr=1.0,
-        loss="cross_entropy",
-        content="gradient",
+        protocol=Protocol(),
         granted={},
         victim_ids=np.arange(1),
         seed=0,

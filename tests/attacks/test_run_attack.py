@@ -21,12 +21,11 @@ from torch import nn
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Secret
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import TRACES, Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.gather import TRACES, gather_shards, total_cost
 from gleak.attacks.observation import Observation
-from gleak.attacks.run_attack import Reads, attack, observe, share
+from gleak.attacks.run_attack import Reads, attack, gather_shards, observe, share, total_cost
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.batching import interacting_layer
@@ -319,18 +318,6 @@ def test_what_is_not_read_may_be_damaged(folder: Path, forged: Forge) -> None:
         observe(*files, seed=3, device="cpu")
 
 
-def test_a_parameter_that_no_update_holds_is_named(folder: Path) -> None:
-    files = (folder / "update.h5", folder / "model.h5", {})
-    with pytest.raises(ArtifactError, match=r"/update has no '7\.biass'; did you mean '7\.bias'"):
-        observe(*files, reads=lambda *_: frozenset({"7.biass"}), seed=3, device="cpu")
-
-
-def test_a_missing_grant_is_named(folder: Path) -> None:
-    (folder / "granted" / "mean_input.h5").unlink()
-    with pytest.raises(ArtifactError, match=r"mean_input\.h5: no such file"):
-        run(folder, folder / "reconstruction.h5", "blind")
-
-
 class Reader(AttackSpec):
     """Says what it knows of the server's secret: one grey for all of its samples."""
 
@@ -364,26 +351,6 @@ def test_an_attack_reads_the_servers_secret_where_it_is_given(
     )
     found = Reconstruction.read(tmp_path / "reconstruction.h5").inputs
     assert (found == (0.25 if known else 0)).all()
-
-
-def test_a_missing_secret_is_named(folder: Path) -> None:
-    missing = folder / "secret.h5"
-    with pytest.raises(ArtifactError, match=r"secret\.h5: no such file"):
-        observe(folder / "update.h5", folder / "model.h5", {}, secret_path=missing, seed=3)
-
-
-def test_parameters_an_attack_was_not_made_for_are_refused() -> None:
-    honest = parse("crafting", "honest")
-    Reader().check_crafting(honest)
-    parse("attack", "blind").check_crafting(honest)
-
-    class Other(Reader):
-        """Made for parameters that this server does not send."""
-
-        crafting: ClassVar[str | None] = "elsewhere"
-
-    with pytest.raises(IncompatibleError, match="these are honest; use crafting elsewhere"):
-        Other().check_crafting(honest)
 
 
 def test_attacks_that_read_a_frozen_parameter_are_refused(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.private import Private
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
@@ -71,7 +72,7 @@ def test_of_a_users_network_the_neurons_are_counted_when_it_is_there(
     spec.check(parse("dataset", "photos"), parse("model", "custom"), client)
     seen, _ = make_case(EDGES, **CELL)
     with pytest.raises(IncompatibleError, match=r"17 and 16 .layer '\d'"):
-        spec.separate(replace(seen, batch_size=17))
+        spec.separate(replace(seen, protocol=client.protocol))
 
 
 @pytest.mark.parametrize("name", UNMIXING)
@@ -122,7 +123,7 @@ def test_samples_are_counted_by_the_spectrum_if_asked_for(
 ) -> None:
     spec = parse("attack", f"cpa_edges+counted={counted}")
     seen, _ = make_photo_case(spec, defense=noise)
-    told = spec.reconstruct(replace(seen, batch_size=4))
+    told = spec.reconstruct(replace(seen, protocol=Protocol(batch_size=4)))
     told.validate()
     assert told.inputs.shape[1] == told.labels.shape[1] == (4 if counted == "batch_size" else 6)
 

@@ -14,6 +14,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.granted import GRANTS, Granted
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.run_attack import attack
@@ -21,10 +22,10 @@ from gleak.captures.importing import import_capture
 from gleak.captures.locations import Captures
 from gleak.captures.round_folder import Files
 from gleak.captures.take import take_captured_model, take_captured_truth, take_captured_update
+from gleak.clients.gradient_descent import descend, mini_batches
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.local_training.gradient_descent import descend, mini_batches
 from gleak.metrics.score import score
 from gleak.models.broadcast import load_network
 from gleak.simulation.simulate import simulate_clients
@@ -102,7 +103,7 @@ def states(folder: Path) -> Files:
     for victim, (weights, truth) in enumerate(zip(*named.values(), strict=True)):
         held = {k: torch.from_numpy(getattr(private, k)[victim]) for k in ("inputs", "labels")}
         batches = mini_batches(2, 2, 3, shuffled=False)
-        after = descend(network, *held.values(), batches, 0.05, "cross_entropy").parameters
+        after = descend(network, *held.values(), batches, Protocol(local_lr=0.05)).parameters
         save_file(after, weights)
         save_file(held, truth)
     return Files(folder / "before.safetensors", *named.values())
@@ -113,7 +114,7 @@ def test_every_file_is_as_of_the_simulation(pair: Pair) -> None:
     update, simulated = (Update.read(place / "update.h5") for place in (folder, expected))
     for name, sent in simulated.update.items():
         assert np.array_equal(update.update[name].decode(), sent.decode())
-    assert update.content == simulated.content == "difference"
+    assert update.protocol.content == simulated.protocol.content == "difference"
     private, truth = (Private.read(place / "private.h5") for place in (folder, expected))
     for key in ("inputs", "labels", "embeddings", "drift", "seed", "modality"):
         assert np.array_equal(getattr(private, key), getattr(truth, key)), key

@@ -59,7 +59,7 @@ def test_import(
     assert "without true samples" in printed
     assert re.search(r"^snakemake results/artifacts/digits/\S+/reconstruction.h5$", printed, re.M)
     update = Update.read(study_folder / "data/captures/mine/update.h5")
-    assert update.content == content
+    assert update.protocol.content == content
     for sent_values in update.update.values():
         np.testing.assert_allclose(sent_values.decode(), value, atol=1e-6)
 

@@ -11,7 +11,7 @@ from gleak.core.registry import load, parse
 from gleak.runtime.seeding import drawing_from, torch_stream
 
 NAMES = sorted(load("client"))
-GRADIENT = [name for name in NAMES if parse("client", name).content == "gradient"]
+GRADIENT = [name for name in NAMES if parse("client", name).protocol.content == "gradient"]
 LOSSES = ["cross_entropy", "nll_raw"]
 
 
@@ -103,4 +103,4 @@ def test_what_a_defence_puts_in_place_of_the_gradient_is_what_every_step_takes(
     plain = client.compute(network, *batch)
     for key, value in client.compute(network, *batch, all_of_it).items():
         torch.testing.assert_close(value, plain[key], atol=1e-6, rtol=1e-4)
-    assert len(none.noise_multipliers) == client.protocol.get("local_steps", 1)
+    assert len(none.noise_multipliers) == client.protocol.local_steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,14 @@ from torch.nn import functional
 
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import Update
-from gleak.core.errors import SpecError
+from gleak.clients.gradient_descent import gradients
+from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.local_training.gradient_descent import gradients
 from gleak.models.broadcast import load_network
 from gleak.runtime.seeding import drawing_from, torch_stream
+from gleak.studies.cell import LEVELS, Cell
 
 SAMPLES = 6
 
@@ -82,19 +85,6 @@ def test_what_is_sent_is_that_of_torchs_descent(
         torch.testing.assert_close(gradient[name], mean, atol=1e-6, rtol=1e-4)
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
-def test_one_step_says_what_the_gradient_says(
-    loss: str, network: nn.Module, batch: tuple[Tensor, Tensor]
-) -> None:
-    """The only step is minus the learning rate times the gradient that fedsgd sends."""
-    text = f"{BATCH}+local_lr=0.25+loss={loss}"
-    difference = parse("client", f"{text}+sends=weights").compute(network, *batch)
-    mean = parse("client", text).compute(network, *batch)
-    for name, value in parse("client", f"fedsgd+loss={loss}").compute(network, *batch).items():
-        assert torch.equal(mean[name], value)
-        torch.testing.assert_close(difference[name] / -0.25, value, atol=1e-6, rtol=1e-4)
-
-
 def test_shuffled_mini_batches_follow_the_clients_stream(
     network: nn.Module, batch: tuple[Tensor, Tensor]
 ) -> None:
@@ -129,17 +119,12 @@ def test_steps_that_do_not_go_through_the_batch_are_refused(fields: str) -> None
 def test_the_server_knows_the_schedule(steps: int, size: int) -> None:
     fields = "" if size == SAMPLES else f"+mini_batch={size}"
     client = parse("client", f"{BATCH}+local_steps={steps}+local_lr=0.5{fields}")
-    assert client.content == "gradient"
-    assert client.model_copy(update={"sends": "weights"}).content == "difference"
     assert client.gradients_per_sample == steps * size / SAMPLES
-    assert client.protocol == {
-        "batch_size": SAMPLES,
-        "mini_batch": size,
-        "local_steps": steps,
-        "local_lr": 0.5,
-        "loss": "cross_entropy",
-        "batch_norm": None,
-    }
+    sent = Protocol(batch_size=SAMPLES, mini_batch=size, local_steps=steps, local_lr=0.5)
+    assert client.protocol == sent
+    weights = client.model_copy(update={"sends": "weights"}).protocol
+    assert weights == replace(sent, content="difference")
+    assert (sent.update_scale, weights.update_scale) == (1, -0.5 * steps)
 
 
 AVERAGED = "epochs+victims=2+batch_size=6+update_size=2+epochs=3"
@@ -159,7 +144,7 @@ def test_every_epoch_goes_through_all_samples_in_a_new_order(
     simulate: Callable[..., Path],
 ) -> None:
     update, private, _ = simulated(simulate, CLIENT)
-    assert (update.batch_size, update.epochs, update.rounds) == (2, 3, 9)
+    assert (update.protocol.batch_size, update.protocol.epochs, update.rounds) == (2, 3, 9)
     assert private.rounds is not None
     assert private.rounds.shape == (2, 9, 2)
     epochs = private.rounds.reshape(2, 3, 6)
@@ -189,6 +174,7 @@ def test_updates_are_gradients_at_what_was_broadcast(simulate: Callable[..., Pat
     ("client", "defense", "rate"),
     [
         (CLIENT, "none", 0.5),
+        (f"{AVERAGED}+server_lr=0", "none", 0),
         (CLIENT, "topk+keep=0.3", 0.5),
         (f"{CLIENT}+sends=weights+{STEPS}", "none", -2.5),
         (f"{AVERAGED}+{STEPS}", "none", 0.2),
@@ -205,12 +191,6 @@ def test_the_server_goes_along_the_mean_of_what_it_reads(
         np.testing.assert_array_equal(broadcast[0], first[name])
         mean = update.update[name].decode().mean(0)
         np.testing.assert_allclose(np.diff(broadcast, axis=0), -rate * mean[:-1], atol=1e-6)
-
-
-def test_a_server_that_stands_still_broadcasts_the_same(simulate: Callable[..., Path]) -> None:
-    update, _, _ = simulated(simulate, CLIENT.replace("server_lr=0.5", "server_lr=0"))
-    assert update.broadcast is not None
-    assert all((value == value[0]).all() for value in update.broadcast.values())
 
 
 def test_one_round_is_fedavg(simulate: Callable[..., Path]) -> None:
@@ -250,3 +230,45 @@ def test_in_training_mode_each_step_normalises_by_its_mini_batch(
     expected = trained(network.train(), batch, steps, size)
     for name, parameter in expected.named_parameters():
         assert torch.allclose(steps * update[name][0], parameter.grad, rtol=1e-3, atol=1e-5), name
+
+
+CELL = "digits/lenet/captured+capture=a/honest/captured+capture=a/none/cpl"
+
+
+def cell(**changes: str) -> Cell:
+    return Cell.parse({**dict(zip(LEVELS, CELL.split("/"), strict=True)), **changes})
+
+
+def test_a_captured_cell_is_one_that_fits() -> None:
+    assert str(cell()) == CELL
+    assert str(cell(client="fedavg", defense="topk")).startswith("digits/lenet/captured+capture=a")
+    assert cell().client.protocol.content == "difference"
+    cell(client="captured+batch_size=5000+capture=a")  # more than the dataset has
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"training": "untrained"}, r"training captured\+capture=a, not untrained"),
+        ({"training": "captured+capture=b"}, r"training captured\+capture=a, not .*=b"),
+        ({"crafting": "fishing"}, "crafting honest, not fishing"),
+        ({"defense": "gaussian"}, "defense none, not gaussian"),
+    ],
+)
+def test_captured_clients_had_what_they_had(changes: dict[str, str], wanted: str) -> None:
+    with pytest.raises(IncompatibleError, match=rf"client captured\+capture=a requires {wanted}"):
+        cell(**changes)
+
+
+def test_they_are_judged_as_far_as_the_cell_goes() -> None:
+    texts = cell().strings()
+    upto_client = {level: texts[level] for level in LEVELS[:5]}
+    assert Cell.parse(upto_client).end == "client"
+    with pytest.raises(IncompatibleError, match="requires training"):
+        Cell.parse({**upto_client, "training": "untrained"})
+
+
+@pytest.mark.parametrize("fields", ["repeats=2+victims=4", "labels=unique", "classes=3"])
+def test_fields_of_clients_that_draw_samples_are_refused(fields: str) -> None:
+    with pytest.raises(SpecError, match=rf"client 'captured': field '{fields.partition('=')[0]}'"):
+        parse("client", f"captured+{fields}")

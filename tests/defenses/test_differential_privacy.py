@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.clients.gradient_descent import LocalGradient, gradients
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.defenses import differential_privacy
-from gleak.local_training.base import LocalGradient
-from gleak.local_training.gradient_descent import gradients
 from gleak.runtime.seeding import drawing_from
 
 SHAPES = {"weight": (4, 2, 3), "bias": (4,), "scale": ()}

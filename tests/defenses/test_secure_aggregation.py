@@ -15,7 +15,7 @@ from gleak.artifacts.update import Update
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
-from gleak.simulation.update_error import relative_error
+from gleak.simulation.victims import relative_error
 from gleak.studies.cell import LEVELS, Cell
 
 Simulate = Callable[..., Path]

@@ -285,7 +285,7 @@ def test_a_client_says_in_how_many_steps_a_sample_has_a_part(simulate, client: s
     text = f"{client}+victims=2+batch_size=4{fields.get(client, '')}"
     spec = parse("client", text)
     taken = Private.read(simulate(client=text, defense="fedcdp") / "private.h5").noise_multipliers
-    samples = taken.shape[1] * spec.protocol["mini_batch"]
+    samples = taken.shape[1] * spec.protocol.mini_batch
     assert samples == spec.gradients_per_sample * spec.batch_size
 
 

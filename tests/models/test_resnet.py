@@ -113,7 +113,7 @@ def test_gradients_are_split_layer_by_layer(model: str) -> None:
     with torch.device("meta"):
         network = parse("model", model).build((3, 32, 32), 4).eval()
     trained = frozenset(name for name, _ in network.named_parameters())
-    training = ClientTraining(network, "cross_entropy", (3, 32, 32), 4, trained)
+    training = ClientTraining(network, (3, 32, 32), 4, trained)
     owners = {name.rpartition(".")[0] for name in trained}
     assert LayerwiseGradients(training).layers.keys() == owners
 

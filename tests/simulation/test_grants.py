@@ -74,28 +74,17 @@ def test_every_grant_is_made_and_what_all_share_is_stored_once(images: Dataset) 
             assert ((grant.values >= 0) & (grant.values <= 1)).all()
 
 
-def test_labels_are_in_ascending_order(images: Dataset) -> None:
-    found = granted(images, "test", [[3, 1, 2], [5, 4, 0]])["labels"]
-    assert found.tolist() == [[1, 2, 3], [0, 0, 1]]
-
-
-def test_embeddings_come_shortest_first(images: Dataset) -> None:
+def test_labels_ascend_embeddings_come_shortest_first_and_statistics_are_granted_as_they_are(
+    images: Dataset,
+) -> None:
     embeddings = np.array([[[3, 4], [0, 1], [-2, 0]], [[0, 0], [1, 1], [-9, 0]]], np.float32)
-    private = replace(private_of(images, "test", [[0, 1, 2], [3, 4, 5]]), embeddings=embeddings)
+    private = replace(private_of(images, "test", [[3, 1, 2], [5, 4, 0]]), embeddings=embeddings)
     every = make_grants(images, private, statistics_of(private), np.arange(40), 1)
     made = {grant.grant: grant.values for grant in every}
     expected = [[[0, 1], [-2, 0], [3, 4]], [[0, 0], [1, 1], [-9, 0]]]
     assert made["embeddings"].tolist() == expected
-
-
-def test_statistics_are_granted_as_they_are(images: Dataset) -> None:
-    expected = statistics_of(private_of(images, "test", [[0, 1], [2, 3]]))
-    found = granted(images, "test", [[0, 1], [2, 3]])["batch_norm_statistics"]
-    assert np.array_equal(found, expected)
-
-
-def test_without_embeddings_none_are_granted(images: Dataset) -> None:
-    assert granted(images, "test", [[0, 1], [2, 3]])["embeddings"].shape == (2, 2, 0)
+    assert made["labels"].tolist() == [[1, 2, 3], [0, 0, 1]]
+    assert np.array_equal(made["batch_norm_statistics"], statistics_of(private))
 
 
 def test_the_mean_is_that_of_all_training_samples(

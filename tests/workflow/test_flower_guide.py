@@ -30,6 +30,6 @@ def test_a_round_of_flower_is_attacked_and_scored(tmp_path: Path) -> None:
     assert max(errors) < 1e-4
     assert (psnr(project, "flower", "cpa_edges") > 25).all()
     captured = Update.read(project.root / "data/captures/flower/update.h5")
-    assert (captured.victims, captured.rounds, captured.local_steps) == (2, 1, 5)
+    assert (captured.victims, captured.rounds, captured.protocol.local_steps) == (2, 1, 5)
     rounds = [path.name for path in (project.root / "captured").iterdir()]
     assert rounds == ["round-2"]

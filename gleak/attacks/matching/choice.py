@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from gleak.artifacts.protocol import Loss, Protocol
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     Gradients,
@@ -47,7 +48,7 @@ FAINT = 1e-6
 
 @lru_cache(KEPT)
 def check_gradients(
-    network: torch.nn.Module, loss: str, shape: tuple[int, ...], classes: int
+    network: torch.nn.Module, loss: Loss, shape: tuple[int, ...], classes: int
 ) -> None:
     """Check that the gradients of a network can be matched.
 
@@ -55,7 +56,7 @@ def check_gradients(
         IncompatibleError: see `verified_method`.
     """
     trained = frozenset(trained_parameters(network))
-    verified_method(ClientTraining(network, loss, shape, classes, trained))
+    verified_method(ClientTraining(network, shape, classes, trained, Protocol(loss=loss)))
 
 
 def verified_method(training: ClientTraining) -> Method:
@@ -71,15 +72,17 @@ def verified_method(training: ClientTraining) -> Method:
     """
     with differentiable_kernels(training.model):
         copied = double_training(training)
-        one_step = replace(copied, local_steps=1)
+        one_step = replace(copied, protocol=replace(copied.protocol, local_steps=1))
         check_searchable(one_step.model, one_step.input_shape)
         trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
         _check_general_method(one_step, trials)
         *faster, general = _candidates(training)
-        if training.local_steps > 1:
-            whole = copied.mini_batch == copied.batch_size
+        protocol = training.protocol
+        if protocol.local_steps > 1:
+            whole = protocol.mini_batch == protocol.batch_size
             size = MINI_BATCH if whole else STEPS * MINI_BATCH
-            copied = replace(copied, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
+            few = replace(protocol, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
+            copied = replace(copied, protocol=few)
             looped = _looped_steps(copied)
             trials = [
                 Trial.of(*batch, looped.mean_gradients(*batch))
@@ -91,7 +94,7 @@ def verified_method(training: ClientTraining) -> Method:
 def _candidates(training: ClientTraining) -> Iterator[Method]:
     """Return the candidate methods, the fastest first; the last one is the most general."""
     dense = _share_of_dense(training)
-    if training.local_steps == 1:
+    if training.protocol.local_steps == 1:
         if _tangents_are_faster(training, dense):
             yield TangentGradients
         yield from (LayerwiseGradients, VmappedGradients, LoopedGradients)
@@ -104,7 +107,9 @@ def _candidates(training: ClientTraining) -> Iterator[Method]:
 
 def general_method(training: ClientTraining) -> Gradients:
     """Return the most general method, whose results can be differentiated as often as needed."""
-    return LoopedGradients(training) if training.local_steps == 1 else _looped_steps(training)
+    return (
+        LoopedGradients(training) if training.protocol.local_steps == 1 else _looped_steps(training)
+    )
 
 
 def double_training(training: ClientTraining) -> ClientTraining:
@@ -269,7 +274,7 @@ def plain_trial(training: ClientTraining, inputs: torch.Tensor, targets: torch.T
     for samples, labels in zip(inputs, targets, strict=True):
         with penalties(training.model) as added:
             logits = training.model(samples.clone())
-        loss = sum(added, sample_losses(training.loss, logits, labels)).mean()
+        loss = sum(added, sample_losses(training.protocol.loss, logits, labels)).mean()
         values = list(parameters.values())
         rows.append(torch.autograd.grad(loss, values, create_graph=True, materialize_grads=True))
     formed = dict(zip(parameters, map(torch.stack, zip(*rows, strict=True)), strict=True))

@@ -70,7 +70,7 @@ class EpochMatching:
 
     def __init__(self, observation: Observation, settings: EpochSettings) -> None:
         self.observation, self.settings, self.parts = observation, settings, settings.parts
-        self.epochs = observation.epochs
+        self.epochs = observation.protocol.epochs
         self.updates_of_epoch = observation.rounds // self.epochs
 
     def alone(self, epoch: int) -> Reconstruction:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.parts import ClientModel
 from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
 from gleak.attacks.observation import Observation
@@ -27,24 +28,19 @@ class ClientTraining:
 
     Args:
         model: with the broadcast parameters.
-        loss, batch_size, mini_batch, local_lr: see `Observation`.
         input_shape: of a sample.
         classes: number of logits.
         trained: names of the trained parameters; the others are frozen.
-        local_steps: number of local steps that an evaluation repeats.
+        protocol: of the client, with the number of local steps that an evaluation repeats.
         several_victims: True if the cell has several victims, so that the outcome of an evaluation
             must not depend on the number of victims in it (see `layerwise.padded_rows`).
     """
 
     model: torch.nn.Module
-    loss: str
     input_shape: tuple[int, ...]
     classes: int
     trained: frozenset[str]
-    batch_size: int = 1
-    mini_batch: int = 1
-    local_steps: int = 1
-    local_lr: float = 1.0
+    protocol: Protocol = field(default_factory=Protocol)
     several_victims: bool = False
 
     @classmethod
@@ -52,21 +48,19 @@ class ClientTraining:
         """Return the training to repeat, given the attacker's model of the client."""
         return cls(
             model=observation.model,
-            loss=observation.loss,
             input_shape=observation.input_shape,
             classes=observation.classes,
             trained=frozenset(observation.update),
-            batch_size=observation.batch_size,
-            mini_batch=observation.mini_batch,
-            local_steps=repeated_steps(observation, client_model),
-            local_lr=observation.local_lr,
+            protocol=replace(
+                observation.protocol, local_steps=repeated_steps(observation, client_model)
+            ),
             several_victims=observation.total_victims > 1,
         )
 
 
 def repeated_steps(observation: Observation, client_model: ClientModel) -> int:
     """Return the number of the client's local steps that one evaluation repeats."""
-    return observation.local_steps if client_model == "unrolled" else 1
+    return observation.protocol.local_steps if client_model == "unrolled" else 1
 
 
 class Gradients(ABC):
@@ -111,7 +105,7 @@ class GeneralGradients(Gradients):
     """
 
     def __init__(self, training: ClientTraining) -> None:
-        self.model, self.loss = training.model, training.loss
+        self.model, self.loss = training.model, training.protocol.loss
         self.parameters = {
             name: value.detach()
             for name, value in training.model.named_parameters()

@@ -344,9 +344,9 @@ def infer_by_counts(
     weight = weight_gradient(classifier, update, "counts")
     if not _can_be_counted(observation, classifier, update):
         raise IncompatibleError(
-            f"labels=counts needs cross-entropy (here: {observation.loss}), and a classifier with "
-            f"a bias whose outputs are the logits, which layer {classifier.name!r} does not "
-            "provide; use labels=argmin or labels=known"
+            f"labels=counts needs cross-entropy (here: {observation.protocol.loss}), and a "
+            "classifier with a bias whose outputs are the logits, which layer "
+            f"{classifier.name!r} does not provide; use labels=argmin or labels=known"
         )
     features = classifier.features
     layer, offset = (
@@ -372,7 +372,7 @@ def _can_be_counted(
     observation: Observation, classifier: Classifier, update: dict[str, torch.Tensor]
 ) -> bool:
     sent = classifier.bias in update and classifier.weight in update
-    return sent and classifier.gives_logits and observation.loss == "cross_entropy"
+    return sent and classifier.gives_logits and observation.protocol.loss == "cross_entropy"
 
 
 def inferred_labels(

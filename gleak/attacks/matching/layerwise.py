@@ -49,7 +49,7 @@ class LayerwiseGradients(SamplewiseGradients):
     """
 
     def __init__(self, training: ClientTraining) -> None:
-        self.model, self.loss = training.model, training.loss
+        self.model, self.loss = training.model, training.protocol.loss
         self.several_victims = training.several_victims
         self.layers = _trained_layers(training)
 

@@ -123,9 +123,7 @@ def mean_gradients(observation: Observation) -> dict[str, torch.Tensor]:
 
 def gradient_factor(observation: Observation) -> float:
     """Return the mean gradient of the local steps, in units of the values sent."""
-    if observation.content == "gradient":
-        return 1.0
-    return -1 / (observation.local_lr * observation.local_steps)
+    return 1 / observation.protocol.update_scale
 
 
 @dataclass(frozen=True)

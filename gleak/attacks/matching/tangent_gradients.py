@@ -346,7 +346,7 @@ def traced_steps(training: ClientTraining) -> list[Step]:
         raise UnsplittableError("penalty")
 
     def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return sample_losses(training.loss, logits, targets).sum()
+        return sample_losses(training.protocol.loss, logits, targets).sum()
 
     places: dict[torch.fx.Node, int] = {}
     steps: list[Step] = []

@@ -39,7 +39,7 @@ class Unrolled(Gradients):
     """
 
     def __init__(self, training: ClientTraining, one_step: Gradients) -> None:
-        self.training = training
+        self.protocol = training.protocol
         self._logits = one_step.logits
 
     @override
@@ -50,9 +50,9 @@ class Unrolled(Gradients):
         self, inputs: torch.Tensor, targets: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Return the samples of every victim for each step; Shape (V, mini_batch, ...)."""
-        size = self.training.mini_batch
-        for step in range(self.training.local_steps):
-            first = step * size % self.training.batch_size
+        size = self.protocol.mini_batch
+        for step in range(self.protocol.local_steps):
+            first = step * size % self.protocol.batch_size
             batch = slice(first, first + size)
             yield inputs[:, batch], targets[:, batch]
 
@@ -84,7 +84,7 @@ class GeneralUnrolled(Unrolled):
         The steps' gradients are summed: a difference of weights would be rounded to the precision
         of the weights, which is coarse at a small learning rate.
         """
-        rate, steps = self.training.local_lr, self.training.local_steps
+        rate, steps = self.protocol.local_lr, self.protocol.local_steps
         parameters = self._one_step.broadcast(len(inputs))
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}
         for batch in self.batches(inputs, targets):
@@ -114,7 +114,7 @@ class LayerwiseUnrolled(Unrolled):
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
     ) -> list[Piece]:
-        victims, rate = len(inputs), self.training.local_lr
+        victims, rate = len(inputs), self.protocol.local_lr
         kinds: dict[type[torch.nn.Module], type[LayerSteps]] = {
             torch.nn.Linear: DenseSteps,
             torch.nn.Conv2d: ConvolutionSteps,
@@ -130,7 +130,7 @@ class LayerwiseUnrolled(Unrolled):
             for name, layer in layers.items():
                 layer.add_step(layer_inputs[name], output_gradients[name])
             replacements = {name: layer.outputs_after for name, layer in layers.items()}
-        steps = self.training.local_steps
+        steps = self.protocol.local_steps
         return [piece for layer in layers.values() for piece in layer.pieces(observed, steps)]
 
 

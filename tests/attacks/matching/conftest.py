@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.optimizers import Adam, Evaluation
 from gleak.attacks.matching.parts import Parts
@@ -98,12 +99,7 @@ def make_observation() -> Callable[..., Observation]:
             "modality": "image" if len(shape) == 3 else "tabular",
             "input_shape": shape,
             "classes": 4,
-            "batch_size": samples,
-            "mini_batch": samples,
-            "local_steps": 1,
-            "local_lr": 1.0,
-            "loss": "cross_entropy",
-            "content": "gradient",
+            "protocol": Protocol(batch_size=samples, mini_batch=samples),
             "granted": {"labels": labels},
             "victim_ids": np.arange(victims),
             "seed": 0,

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.choice import Trial
 from gleak.attacks.matching.gradients import (
     ClientTraining,
@@ -35,9 +36,7 @@ UNSPLITTABLE = [
 
 def training_of(network: nn.Module, **fields: object) -> ClientTraining:
     trained = frozenset(name for name, _ in network.named_parameters())
-    return replace(
-        ClientTraining(network.eval(), "cross_entropy", SHAPE, CLASSES, trained), **fields
-    )
+    return replace(ClientTraining(network.eval(), SHAPE, CLASSES, trained), **fields)
 
 
 def built(name: str) -> nn.Module:
@@ -50,7 +49,9 @@ def test_networks_that_look_splittable_and_are_not_go_the_general_way(name: str)
     training = training_of(built(name))
     assert LayerwiseGradients(training).layers
     assert isinstance(choose_gradients(training), VmappedGradients)
-    several = replace(training, local_steps=2, batch_size=4, mini_batch=2, local_lr=0.1)
+    several = replace(
+        training, protocol=Protocol(local_steps=2, batch_size=4, mini_batch=2, local_lr=0.1)
+    )
     assert isinstance(choose_gradients(several), GeneralUnrolled)
 
 

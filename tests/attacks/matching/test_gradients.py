@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.distances import L2, Cosine
 from gleak.attacks.matching.gradients import (
     ClientTraining,
@@ -75,7 +76,7 @@ def training_of(
 ) -> ClientTraining:
     """Return a training of one step of all parameters, in a cell of several victims."""
     trained = frozenset(name for name, _ in model.named_parameters())
-    return ClientTraining(model, loss, shape, CLASSES, trained, several_victims=True)
+    return ClientTraining(model, shape, CLASSES, trained, Protocol(loss=loss), several_victims=True)
 
 
 def targets_of(model: nn.Module) -> Formed:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.label_inference import (
     RULES,
     classifier_gradient,
@@ -115,7 +116,7 @@ class HeadFirst(nn.Module):
 
 
 def seen(
-    model: nn.Module, labels: list[list[int]], inputs: Tensor | None = None, **options: object
+    model: nn.Module, labels: list[list[int]], inputs: Tensor | None = None, **options: str
 ) -> tuple[SimpleNamespace, dict[str, Tensor]]:
     """Return the observation of clients with these labels, and their gradients."""
     count, samples = len(labels), len(labels[0])
@@ -132,7 +133,7 @@ def seen(
         input_shape=SHAPE,
         classes=CLASSES,
         batch_size=samples,
-        **{"loss": "cross_entropy", **options},
+        protocol=Protocol(batch_size=samples, **options),
     )
     return observation, update
 

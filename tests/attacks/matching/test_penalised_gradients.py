@@ -39,7 +39,7 @@ def network(name: str) -> nn.Module:
 
 def training_of(model: nn.Module, shape: tuple[int, ...]) -> ClientTraining:
     trained = frozenset(name for name, _ in model.named_parameters())
-    return ClientTraining(model, "cross_entropy", shape, CLASSES, trained)
+    return ClientTraining(model, shape, CLASSES, trained)
 
 
 def explicit_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

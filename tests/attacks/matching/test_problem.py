@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.codes import BicubicCoder
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
@@ -43,7 +44,7 @@ def test_total_variation_is_the_mean_step_between_neighbours(
 
 def test_a_gradient_is_taken_as_it_was_received(make_observation: Make):
     """Its first round, if there are several; the learning rate is none of its concern."""
-    observation, _, _ = make_observation(local_lr=0.5)
+    observation, _, _ = make_observation(protocol=Protocol(local_lr=0.5))
     rounds = {name: torch.cat([v, v + 1], 1) for name, v in observation.update.items()}
     found = mean_gradients(dataclasses.replace(observation, update=rounds))
     assert all(torch.equal(found[name], v[:, 0]) for name, v in observation.update.items())
@@ -65,11 +66,8 @@ def test_a_difference_says_the_mean_gradient_of_the_steps(make_observation: Make
         name: (plain.get_parameter(name).detach() - value)[None, None]
         for name, value in observation.model.named_parameters()
     }
-    found = mean_gradients(
-        dataclasses.replace(
-            observation, update=update, content="difference", local_lr=0.5, local_steps=3
-        )
-    )
+    protocol = Protocol(content="difference", local_lr=0.5, local_steps=3)
+    found = mean_gradients(dataclasses.replace(observation, update=update, protocol=protocol))
     for name, value in total.items():
         torch.testing.assert_close(found[name][0], value / 3, rtol=1e-4, atol=1e-6)
 

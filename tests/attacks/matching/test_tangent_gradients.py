@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.affine_layers import affine_layer
 from gleak.attacks.matching.gradients import ClientTraining
 from gleak.attacks.matching.layerwise import UnsplittableError
@@ -24,7 +25,7 @@ SHAPE = (2, 8, 8)
 
 def training_of(network: nn.Module, loss: str = "cross_entropy") -> ClientTraining:
     trained = frozenset(name for name, value in network.named_parameters() if value.requires_grad)
-    return ClientTraining(network.double().eval(), loss, SHAPE, CLASSES, trained)
+    return ClientTraining(network.double().eval(), SHAPE, CLASSES, trained, Protocol(loss=loss))
 
 
 def frozen_stem() -> nn.Module:
@@ -88,7 +89,7 @@ def expected_gradients(training: ClientTraining, inputs: Tensor, targets: Tensor
         for name in sorted(training.trained)
     }
     logits = functional_call(training.model, parameters, (inputs,))
-    loss = sample_losses(training.loss, logits, targets).mean()
+    loss = sample_losses(training.protocol.loss, logits, targets).mean()
     return list(torch.autograd.grad(loss, list(parameters.values()), create_graph=True))
 
 

@@ -34,7 +34,7 @@ def observe(make_observation: Make) -> Make:
 
     def make(model: str, client: FedAvg) -> tuple[Observation, Tensor, Tensor]:
         observation, inputs, labels = make_observation(
-            model, samples=SAMPLES, content=client.content, **client.protocol
+            model, samples=SAMPLES, protocol=client.protocol
         )
         batches = zip(inputs, labels, strict=True)
         network = observation.model.requires_grad_(True)
@@ -59,17 +59,17 @@ def mean_gradient(observation: Observation, inputs: Tensor, targets: Tensor) -> 
         for name, value in observation.model.named_parameters()
     }
     after = before
-    for step in range(observation.local_steps):
-        size = observation.mini_batch
+    for step in range(observation.protocol.local_steps):
+        size = observation.protocol.mini_batch
         some = [(step * size + place) % len(inputs) for place in range(size)]
         logits = functional_call(observation.model, after, (inputs[some],))
-        loss = sample_losses(observation.loss, logits, targets[some]).mean()
+        loss = sample_losses(observation.protocol.loss, logits, targets[some]).mean()
         slopes = torch.autograd.grad(loss, list(after.values()), create_graph=True)
         after = {
-            name: value - observation.local_lr * slope
+            name: value - observation.protocol.local_lr * slope
             for (name, value), slope in zip(after.items(), slopes, strict=True)
         }
-    walked = observation.local_lr * observation.local_steps
+    walked = observation.protocol.local_lr * observation.protocol.local_steps
     return {name: (before[name] - after[name]) / walked for name in before}
 
 

@@ -1,4 +1,4 @@
-"""`gleak.craft`: equal to the workflow's server."""
+"""`gleak.craft` and `gleak.audit`: equal to the workflow's server, and to `gleak audit`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 import gleak
+from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model, Secret
-from gleak.core.errors import IncompatibleError, SpecError
+from gleak.cli.files import audit_file
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.crafting.base import PARAMETERS, SECRET, craft_parameters
 from gleak.models.broadcast import load_network
@@ -44,8 +46,8 @@ def test_the_secret_lets_its_attack_read_the_update(simulate: Simulate) -> None:
     network = load_network(Model.read(simulate(model=VGG) / "model.h5"), "model.h5")
     crafted = gleak.craft("mkor", network, SHAPE)
     inputs = torch.rand(3, *SHAPE, generator=torch.Generator().manual_seed(0))
-    update = gleak.compute_update(crafted.model, inputs, [0, 1, 2], loss="nll_raw")
-    known = {"batch_size": 3, "loss": "nll_raw"}
+    update = gleak.compute_update(crafted.model, inputs, [0, 1, 2], client="fedsgd+loss=nll_raw")
+    known = {"client": "fedsgd+batch_size=3+loss=nll_raw"}
     found = gleak.attack("mkor", crafted.model, update, SHAPE, secret=crafted.secret, **known)
     assert sorted(found.labels.tolist()) == [0, 1, 2]
     assert gleak.score(found, inputs, [0, 1, 2])["samples_found"] == 1
@@ -77,7 +79,6 @@ def test_the_callers_network_stays_and_the_new_one_is_like_it() -> None:
             r"target=3 is no class of dataset images\+shape=3x2x2, which has 3",
         ),
         ("mkor", IncompatibleError, "crafting mkor does not fit the model"),
-        ("mkors", SpecError, "unknown crafting 'mkors'; did you mean 'mkor'"),
         (parse("attack", "mkor"), SpecError, "expected the spec of kind crafting"),
     ],
 )
@@ -86,3 +87,50 @@ def test_networks_and_specs_that_do_not_fit_are_named(
 ) -> None:
     with pytest.raises(error, match=text):
         gleak.craft(crafting, nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 2, 2))
+
+
+@pytest.mark.parametrize("crafting", ["honest", "mkor+hiding=naive"])
+@pytest.mark.parametrize("with_samples", [True, False])
+def test_the_verdicts_are_those_of_the_command(
+    crafting: str, with_samples: bool, simulate: Simulate
+) -> None:
+    folder = simulate(model="vgg_small+width=8+hidden=24", crafting=crafting)
+    path = folder / ("model.h5" if crafting == "honest" else "parameters.h5")
+    data = Dataset.read(folder / "dataset.h5")
+    expected = audit_file(path, folder / "dataset.h5" if with_samples else None)
+    samples = (data.samples("train"), data.labels("train")) if with_samples else ()
+    network = load_network(Model.read(path), "model.h5")
+    report = gleak.audit(network, *samples, shape=(3, 8, 8))
+    assert report.records == expected.records
+    assert str(report) == str(expected)
+    assert bool(report.alarms) == (crafting != "honest")
+
+
+def test_a_network_in_double_precision_is_audited_with_samples() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
+    samples = torch.rand(9, 3, 2, 2), np.arange(9) % 3
+    expected = str(gleak.audit(network, *samples))
+    assert str(gleak.audit(network.double(), *samples)) == expected
+    assert next(network.parameters()).dtype == torch.float64
+
+
+def test_an_audited_network_stays() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).train()
+    network[1].bias.requires_grad_(False)
+    gleak.audit(network, torch.rand(9, 3, 2, 2), np.arange(9) % 3)
+    assert network.training
+    assert not network[1].bias.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "text"),
+    [
+        ((torch.rand(9, 3, 2, 2), [3] * 9), ArtifactError, "values from 3 to 3, .*0 to 2"),
+        ((torch.rand(9, 3, 3, 3), [0] * 9), IncompatibleError, r"accept samples .*\(3, 3, 3\)"),
+    ],
+)
+def test_samples_of_an_audit_that_do_not_fit_are_named(
+    samples: tuple, error: type, text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        gleak.audit(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), *samples)

@@ -1,35 +1,65 @@
-"""Mini-batch gradient descent on a client's samples."""
+"""Mini-batch gradient descent on a client's samples, in simulations and in federated training."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from gleak.artifacts.protocol import Loss, Protocol
 from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices
 from gleak.models.differentiation import penalties, sample_losses
 from gleak.models.parameters import trained_parameters
 from gleak.models.stochastic import stochastic_training_mode
 
-if TYPE_CHECKING:
-    from gleak.local_training.base import LocalGradient, Loss
+
+class LocalGradient(ABC):
+    """Substitute for the gradient of the mean loss in the local steps of one client.
+
+    It belongs to one client and records an account of the client's steps.
+
+    Args:
+        noise_multipliers: for each step so far, the standard deviation of its noise over the
+            largest change by one sample; see `gleak.metrics.epsilon`.
+    """
+
+    noise_multipliers: list[float]
+
+    @abstractmethod
+    def __call__(
+        self,
+        model: torch.nn.Module,
+        parameters: dict[str, torch.Tensor],
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        loss: Loss,
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Compute the mean loss over one mini-batch and the substitute for each gradient.
+
+        Random numbers are drawn from torch's global generator, which the caller sets to the
+        client's stream.
+
+        Args:
+            model: its own parameters are not changed.
+            parameters: parameters at which gradients are computed, Shape (*shape).
+            inputs: Shape (B, *shape).
+            labels: Shape (B).
+            loss: see `gleak.models.sample_losses`.
+
+        Returns:
+            Mean loss, and by parameter the substitute for its gradient.
+
+        Raises:
+            IncompatibleError: a layer is not supported.
+        """
 
 
 def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[torch.Tensor]:
-    """Return the positions of the samples of each step, epoch after epoch.
+    """Return the positions of the samples of each step, epoch after epoch; Shape (size) each.
 
-    Random numbers are drawn from torch's global generator.
-
-    Args:
-        samples: number of samples.
-        size: size of a mini-batch; if it does not divide the samples, a mini-batch may extend into
-            the next epoch.
-        steps: number of mini-batches.
-        shuffled: draw a new order for every epoch instead of keeping the order of the samples.
-
-    Returns:
-        One tensor per step, Shape (size).
+    If the size does not divide the samples, a mini-batch may extend into the next epoch. If they
+    are shuffled, every epoch draws a new order from torch's global generator.
     """
     epochs = -(-steps * size // samples)
     orders = [torch.randperm(samples) if shuffled else torch.arange(samples) for _ in range(epochs)]
@@ -73,7 +103,7 @@ class Descent:
     losses: torch.Tensor
 
 
-LocalDescent = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], "Descent"]
+LocalDescent = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Descent]
 """Function from a model, inputs (N, *shape) and labels (N) to the result of a client's steps."""
 
 
@@ -82,8 +112,7 @@ def descend(
     inputs: torch.Tensor,
     labels: torch.Tensor,
     batches: Sequence[torch.Tensor],
-    lr: float,
-    loss: Loss,
+    protocol: Protocol,
     gradient: LocalGradient | None = None,
 ) -> Descent:
     """Take one step per mini-batch, without changing the model's own parameters.
@@ -98,8 +127,7 @@ def descend(
         inputs: Shape (N, *shape).
         labels: Shape (N).
         batches: positions of each step's samples, at least one step; see `mini_batches`.
-        lr: learning rate.
-        loss: see `gleak.models.differentiation`.
+        protocol: learning rate and loss.
         gradient: substitute for the gradient of each mini-batch, if a defence has one.
     """
     compute = gradient or _loss_and_gradients
@@ -108,8 +136,10 @@ def descend(
     losses = []
     for batch in batches:
         attached = {name: value.requires_grad_() for name, value in parameters.items()}
-        mean_loss, steps = compute(model, attached, inputs[batch], labels[batch], loss)
-        parameters = {name: attached[name].detach() - lr * steps[name] for name in attached}
+        mean_loss, steps = compute(model, attached, inputs[batch], labels[batch], protocol.loss)
+        parameters = {
+            name: attached[name].detach() - protocol.local_lr * steps[name] for name in attached
+        }
         sums = {name: sums[name] + steps[name] for name in sums}
         losses.append(mean_loss)
     mean_gradient = {name: value / len(batches) for name, value in sums.items()}
@@ -127,29 +157,13 @@ def _loss_and_gradients(
     mean = inputs.new_zeros(())
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
     for chunk in batch_slices(model, inputs):
+        with stochastic_training_mode(model, inputs[chunk]), penalties(model) as added:
+            logits = torch.func.functional_call(model, parameters, (inputs[chunk].clone(),))
+        targets = torch.nn.functional.one_hot(labels[chunk], logits.shape[1]).to(logits.dtype)
         share = len(labels[chunk]) / len(labels)
-        chunk_loss = share * _mean_loss(model, parameters, inputs[chunk], labels[chunk], loss)
+        chunk_loss = share * sum(added, sample_losses(loss, logits, targets)).mean()
         mean += chunk_loss.detach()
-        for name, value in _gradients(chunk_loss, parameters).items():
-            sums[name] += value
+        gradients = torch.autograd.grad(chunk_loss, [*parameters.values()], materialize_grads=True)
+        for total, value in zip(sums.values(), gradients, strict=True):
+            total += value
     return mean, sums
-
-
-def _mean_loss(
-    model: torch.nn.Module,
-    parameters: dict[str, torch.Tensor],
-    inputs: torch.Tensor,
-    labels: torch.Tensor,
-    loss: Loss,
-) -> torch.Tensor:
-    with stochastic_training_mode(model, inputs), penalties(model) as added:
-        logits = torch.func.functional_call(model, parameters, (inputs.clone(),))
-    targets = torch.nn.functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
-    return sum(added, sample_losses(loss, logits, targets)).mean()
-
-
-def _gradients(
-    mean_loss: torch.Tensor, parameters: dict[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    values = torch.autograd.grad(mean_loss, list(parameters.values()), materialize_grads=True)
-    return dict(zip(parameters, values, strict=True))

@@ -1,1 +1,0 @@
-"""Local training of clients, in simulations and in federated training."""

@@ -1,7 +1,8 @@
 """Sphinx extension: parts of pages that are generated from the code when the site is built.
 
 A page contains ``<!-- generated: catalogue attack -->``, for example; when Sphinx reads the page,
-the Markdown of that part is put in its place. The parts are the keys of `PARTS`.
+the Markdown of that part is put in its place, and in that of the paragraph before it that says what
+shows the part in the repository. The parts are the keys of `PARTS`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from docs.extensions.command_line import describe_commands
 from docs.extensions.configuration import describe_deployment, describe_settings
 from docs.extensions.file_formats import describe_formats
 from docs.extensions.python_api import describe_api, escape_stars
+from docs.extensions.records import describe_record, write_records
 
-PLACE = re.compile(r"^<!-- generated: (?P<part>[\w-]+)(?P<words>[^>]*) -->$", re.MULTILINE)
+PLACE = re.compile(
+    r"^(?:\*In the repository: .*\*\n\n)?<!-- generated: (?P<part>[\w-]+)(?P<words>[^>]*) -->$",
+    re.MULTILINE,
+)
 PARTS: dict[str, Callable[..., str]] = {
     "catalogue": describe_kind,
     "command-line": describe_commands,
@@ -26,6 +31,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "deployment": describe_deployment,
     "file-formats": describe_formats,
     "python-api": describe_api,
+    "record": describe_record,
 }
 
 
@@ -45,6 +51,7 @@ def fill_source(app: Sphinx, page: str, source: list[str]) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
+    app.connect("builder-inited", write_records)
     app.connect("source-read", fill_source)
     app.connect("autodoc-process-docstring", escape_stars)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -59,6 +59,21 @@ def test_every_key_of_the_configuration_is_described() -> None:
     assert "Undefined" not in text
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/reference/")])
+def test_the_repository_says_what_prints_a_generated_part(page: str) -> None:
+    text = text_of(page)
+    assert text.count("\n*In the repository: ") == text.count("\n<!-- generated: ")
+
+
+def test_a_part_takes_the_place_of_what_the_repository_says() -> None:
+    pytest.importorskip("sphinx", reason="an extra: make docs")
+    from docs.extensions.generated import fill
+    from docs.extensions.records import describe_record
+
+    text = "# T\n\n*In the repository: this.*\n\n<!-- generated: record cpl -->\n"
+    assert fill(text) == f"# T\n\n{describe_record('cpl')}\n"
+
+
 def test_empty_columns_are_left_out() -> None:
     assert table(("a", "b"), [["1", ""], ["2|3", ""]]) == "| a |\n| --- |\n| 1 |\n| 2\\|3 |"
     assert table(("a",), []) == ""

@@ -65,7 +65,7 @@ def run_record(arguments: Namespace) -> int:
 
 def run_results(arguments: Namespace) -> int:
     """Run ``gleak results STUDY``: write a page for each recorded scale."""
-    from gleak.figures.results_page import records_of, write_results
+    from gleak.figures.recorded import records_of, write_results
     from gleak.studies.study import load_study
 
     file = study_file(arguments.study)

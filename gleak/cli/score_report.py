@@ -212,9 +212,8 @@ def save_comparison(tables: Sequence[Path], output: Path, *, victims: int, sampl
     """
     from gleak.figures.canvas.image_grid import draw_grid
     from gleak.figures.canvas.style import theme
-    from gleak.figures.kinds.image_drawing import LAYOUTS
-    from gleak.figures.kinds.samples import Images
-    from gleak.figures.strips import read_strips
+    from gleak.figures.kinds.images import Images, lay_out_results
+    from gleak.figures.kinds.samples import read_strips
 
     shown = [_shown(table) for table in tables if table.parent.name != TRUTH]
     if not shown:
@@ -224,7 +223,7 @@ def save_comparison(tables: Sequence[Path], output: Path, *, victims: int, sampl
     cells = [each.cell for each in shown]
     axes = {level: tuple(dict.fromkeys(cell.specs[level] for cell in cells)) for level in LEVELS}
     with theme(), atomic(output, private=True) as temporary:
-        picture = draw_grid(LAYOUTS["results"](strips, AxisLabels(axes)))
+        picture = draw_grid(lay_out_results(strips, AxisLabels(axes)))
         picture.savefig(temporary, format="png", dpi=200, bbox_inches="tight")
     return output
 

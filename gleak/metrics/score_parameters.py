@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.errors import RefusedError
+from gleak.core.lazy import pandas as pd
 from gleak.metrics.audits.base import Broadcast
 from gleak.metrics.base import ParametersMetricSpec, metrics_of
 from gleak.metrics.score_model import score_subject

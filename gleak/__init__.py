@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from gleak.api.scoring import score as score
     from gleak.captures.local_capture import capture as capture
     from gleak.core.errors import GleakError as GleakError
-    from gleak.metrics.audits.verdicts import AuditReport as AuditReport
+    from gleak.metrics.audits.alarms import AuditReport as AuditReport
 
 __version__ = "0.2.0"
 
 _PLACES = {
     "AttackResult": "gleak.api.attack_result",
-    "AuditReport": "gleak.metrics.audits.verdicts",
+    "AuditReport": "gleak.metrics.audits.alarms",
     "CraftedModel": "gleak.api.crafted_model",
     "Gauge": "gleak.api.gauge",
     "GleakError": "gleak.core.errors",

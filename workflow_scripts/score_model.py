@@ -1,10 +1,10 @@
-"""Run `gleak.metrics.score_model.score_model` for one job."""
+"""Run `gleak.metrics.score.score_model` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.core.registry import parse
-from gleak.metrics.score_model import score_model
+from gleak.metrics.score import score_model
 from gleak.runtime.logs import log_to
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""Run `gleak.metrics.score_parameters.score_parameters` for one job."""
+"""Run `gleak.metrics.score.score_parameters` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.core.registry import parse
-from gleak.metrics.score_parameters import score_parameters
+from gleak.metrics.score import score_parameters
 from gleak.runtime.logs import log_to
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from gleak.api.user_network import examine, modality_of, own_modes, prepared_cop
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.errors import SpecError
+from gleak.metrics.audits.alarms import AuditReport, run_audits
 from gleak.metrics.audits.base import Broadcast
-from gleak.metrics.audits.verdicts import AuditReport, run_audits
 from gleak.models.broadcast import with_state
 from gleak.models.parameters import independent_copy
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
+from gleak.metrics.audits.alarms import AuditReport, run_audits
 from gleak.metrics.audits.base import Broadcast
-from gleak.metrics.audits.verdicts import AuditReport, run_audits
 
 
 def audit_file(parameters: Path, dataset: Path | None) -> AuditReport:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from gleak.artifacts.model import Model
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import GleakError
 from gleak.core.registry import load, parse
 from gleak.core.spec import Spec
-
-if TYPE_CHECKING:
-    from gleak.artifacts.model import Model
-    from gleak.artifacts.reconstruction import Reconstruction
-    from gleak.metrics.audits.base import Broadcast
 
 
 class MetricUnavailable(GleakError):  # noqa: N818
@@ -115,20 +112,6 @@ class ModelMetricSpec(ScoreSpec):
 
         Raises:
             MetricUnavailable: not defined for this model.
-        """
-
-
-class ParametersMetricSpec(ScoreSpec):
-    """Base of the metrics with one value per broadcast, computed by a client."""
-
-    level: ClassVar[Level] = "crafting"
-
-    @abstractmethod
-    def measure(self, broadcast: Broadcast) -> float:
-        """Compute the value.
-
-        Raises:
-            MetricUnavailable: not defined for these parameters.
         """
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 from gleak.metrics.reconstruction.pixel_similarity import Mse
-
-if TYPE_CHECKING:
-    from gleak.metrics.base import Comparison
 
 
 @register("success_content")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.core.registry import register
-from gleak.metrics.base import MetricSpec, MetricUnavailable
-
-if TYPE_CHECKING:
-    from gleak.metrics.base import Comparison
+from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 
 KILOBYTE = 1000
 

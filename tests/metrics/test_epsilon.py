@@ -19,8 +19,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.core.registry import load, parse
 from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.epsilon import EpsilonPaper, EpsilonPrv, EpsilonRdp
-from gleak.metrics.gaussian_noise import compose_multipliers
+from gleak.metrics.epsilon import EpsilonPaper, EpsilonPrv, EpsilonRdp, compose_multipliers
 from gleak.metrics.score import score
 
 METRICS = ["epsilon_paper", "epsilon_prv", "epsilon_rdp"]

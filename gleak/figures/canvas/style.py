@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.lazy import matplotlib as mpl
+from gleak.core.lazy import pandas as pd
 from gleak.core.lazy import seaborn as sns
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PANEL = (3.0, 2.3)  # inches
 PAGE, BROAD_PAGE = 7.2, 10.5  # inches: widest tables of numbers and rows of images; of words

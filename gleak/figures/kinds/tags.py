@@ -27,7 +27,7 @@ from gleak.figures.kinds.samples import SampleFigure, Strip, read_strips, read_v
 from gleak.figures.statistics import CELL
 from gleak.knowledge.loading import load_knowledge
 from gleak.knowledge.tagger import Tagger
-from gleak.metrics.reconstruction.jaccard import shares
+from gleak.metrics.reconstruction.feature_similarity import shares
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import TABLE_SUFFIXES, FigureData

@@ -9,15 +9,12 @@ control.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.lazy import scipy
-
-if TYPE_CHECKING:
-    from gleak.artifacts.private import Private
-    from gleak.artifacts.reconstruction import Reconstruction
 
 UNASSIGNED = -1
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cosine
 
 from gleak.metrics.base import Comparison, MetricUnavailable
-from gleak.metrics.reconstruction.embedding_cosine import EmbeddingCosine
+from gleak.metrics.reconstruction.feature_similarity import EmbeddingCosine
 
 sizes = st.integers(1, 4)
 METRIC = EmbeddingCosine()

@@ -14,7 +14,7 @@ from gleak.artifacts.private import Private
 from gleak.core.errors import IncompatibleError
 from gleak.knowledge.loading import load_knowledge
 from gleak.metrics.base import Comparison, MetricUnavailable
-from gleak.metrics.reconstruction.jaccard import Jaccard, shares
+from gleak.metrics.reconstruction.feature_similarity import Jaccard, shares
 from gleak.metrics.score import score
 from gleak.metrics.score_table import read_scores
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from gleak.core.errors import ArtifactError
 from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.reconstruction.lpips import Lpips
-from gleak.metrics.reconstruction.oracle_sign import LpipsOracleSign
+from gleak.metrics.reconstruction.feature_similarity import Lpips
+from gleak.metrics.reconstruction.pixel_similarity import LpipsOracleSign
 from gleak.runtime.hub_weights import DIGESTS, checkpoint_path
 from gleak.runtime.perceptual import BACKBONES, Net, perceptual_network
 from gleak.runtime.torchvision_ops import ensure_operators

@@ -10,14 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gleak.metrics.base import Comparison, MetricSpec
-from gleak.metrics.reconstruction.lpips import Lpips
-from gleak.metrics.reconstruction.oracle_sign import (
+from gleak.metrics.reconstruction.feature_similarity import Lpips
+from gleak.metrics.reconstruction.pixel_similarity import (
     LpipsOracleSign,
+    Mse,
     OracleSignMetric,
+    Psnr,
     PsnrOracleSign,
     with_oracle_signs,
 )
-from gleak.metrics.reconstruction.pixel_similarity import Mse, Psnr
 
 Make = Callable[..., Comparison]
 BOTH = [PsnrOracleSign(), LpipsOracleSign()]

@@ -44,7 +44,7 @@ class GaussianNoiseMetric(MetricSpec):
     @override
     def applies(self, comparison: Comparison) -> bool:
         private = isinstance(defense_of(comparison), DifferentialPrivacy)
-        noisy_steps = comparison.noise_multipliers is not None
+        noisy_steps = comparison.private.noise_multipliers is not None
         return super().applies(comparison) and (private or noisy_steps)
 
     @override
@@ -63,9 +63,9 @@ class GaussianNoiseMetric(MetricSpec):
     def _multipliers(self, comparison: Comparison) -> np.ndarray:
         """Compute the multiplier of the composition of all updates of each victim; Shape (V)."""
         defense, client = defense_of(comparison), parse("client", comparison.levels["client"])
-        if comparison.noise_multipliers is not None:
+        if comparison.private.noise_multipliers is not None:
             return compose_multipliers(
-                comparison.noise_multipliers, round(client.gradients_per_sample)
+                comparison.private.noise_multipliers, round(client.gradients_per_sample)
             )
         sensitivity = self.sensitivity(defense.norm, client.protocol["batch_size"])
         each = np.full((comparison.victims, client.rounds), defense.deviation / sensitivity)
@@ -167,7 +167,7 @@ class EpsilonPaper(EpsilonMetric):
 
     @override
     def applies(self, comparison: Comparison) -> bool:
-        return super().applies(comparison) and comparison.noise_multipliers is None
+        return super().applies(comparison) and comparison.private.noise_multipliers is None
 
     @override
     def sensitivity(self, norm: float, batch_size: int) -> float:

@@ -70,7 +70,7 @@ class Categories(MetricSpec):
         Raises:
             MetricUnavailable: the table has no one-hot groups.
         """
-        groups = _one_hot_groups(comparison.feature_groups)
+        groups = _one_hot_groups(comparison.private.feature_groups)
         if not groups:
             raise MetricUnavailable("the table has no categorical columns")
         recovered = [
@@ -149,11 +149,11 @@ class MatchingRate(MetricSpec):
         """
         found = comparison.reconstruction
         assert found is not None and found.rounds is not None
-        if comparison.rounds is None:
+        if comparison.private.rounds is None:
             raise MetricUnavailable(
                 "the clients were observed for one round only, so there are no pairs"
             )
-        pairs = zip(comparison.rounds, found.rounds, strict=True)
+        pairs = zip(comparison.private.rounds, found.rounds, strict=True)
         return np.array([_share_correct(members, rounds) for members, rounds in pairs])
 
 

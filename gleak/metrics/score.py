@@ -149,23 +149,7 @@ def match_to_truth(
         levels: spec string of each level, for metrics that need it.
     """
     estimate, labels = _assigned(truth, found) if found else (truth.inputs, truth.labels)
-    return Comparison(
-        truth=truth.inputs,
-        estimate=estimate,
-        truth_labels=truth.labels,
-        estimate_labels=labels,
-        modality=truth.modality,
-        reconstruction=found,
-        provenance=dict(provenance or {}),
-        feature_groups=truth.feature_groups,
-        embeddings=truth.embeddings,
-        drift=truth.drift,
-        rounds=truth.rounds,
-        noise_multipliers=truth.noise_multipliers,
-        perturbation=truth.perturbation,
-        sent_bytes=truth.sent_bytes,
-        levels=levels or {},
-    )
+    return Comparison(truth, estimate, labels, found, dict(provenance or {}), levels or {})
 
 
 def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.ndarray]:

@@ -158,8 +158,9 @@ class EmbeddingCosine(MetricSpec):
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the model has embeddings and the attack reconstructs them."""
         found = comparison.reconstruction
-        is_found = found is not None and found.embeddings is not None
-        return super().applies(comparison) and is_found and comparison.embeddings is not None
+        known = comparison.private.embeddings is not None
+        recovered = found is not None and found.embeddings is not None
+        return super().applies(comparison) and known and recovered
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
@@ -178,9 +179,9 @@ class EmbeddingCosine(MetricSpec):
 
 def _embeddings(comparison: Comparison) -> tuple[np.ndarray, np.ndarray]:
     """Return true, Shape (V, N, E), and reconstructed embeddings, Shape (V, M, E)."""
-    assert comparison.embeddings is not None and comparison.reconstruction is not None
+    assert comparison.private.embeddings is not None and comparison.reconstruction is not None
     assert comparison.reconstruction.embeddings is not None
-    truth, found = comparison.embeddings, comparison.reconstruction.embeddings
+    truth, found = comparison.private.embeddings, comparison.reconstruction.embeddings
     if truth.shape[-1] != found.shape[-1]:
         raise MetricUnavailable(
             f"true embeddings have {truth.shape[-1]} numbers each, the reconstructed ones "

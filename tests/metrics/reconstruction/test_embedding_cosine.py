@@ -14,6 +14,7 @@ from scipy.spatial.distance import cosine
 
 from gleak.metrics.base import Comparison, MetricUnavailable
 from gleak.metrics.reconstruction.feature_similarity import EmbeddingCosine
+from tests.metrics.comparisons import changed
 
 sizes = st.integers(1, 4)
 METRIC = EmbeddingCosine()
@@ -22,7 +23,8 @@ METRIC = EmbeddingCosine()
 def compared(truth: np.ndarray, found: np.ndarray) -> Any:
     """Comparison of one victim, as far as the metric reads it."""
     return SimpleNamespace(
-        embeddings=truth[None], reconstruction=SimpleNamespace(embeddings=found[None])
+        private=SimpleNamespace(embeddings=truth[None]),
+        reconstruction=SimpleNamespace(embeddings=found[None]),
     )
 
 
@@ -74,7 +76,7 @@ def test_applies_where_both_are_there(make_comparison: Callable[..., Comparison]
     both = make_comparison(samples, samples)
     assert METRIC.applies(both)
     assert both.reconstruction is not None
-    assert not METRIC.applies(replace(both, embeddings=None))
-    assert not METRIC.applies(replace(both, reconstruction=None))
+    assert not METRIC.applies(changed(both, embeddings=None))
+    assert not METRIC.applies(changed(both, reconstruction=None))
     without = replace(both.reconstruction, embeddings=None)
-    assert not METRIC.applies(replace(both, reconstruction=without))
+    assert not METRIC.applies(changed(both, reconstruction=without))

@@ -31,7 +31,7 @@ main tbody tr:hover td { background: #f4f6f8; }
 main { overflow-x: auto; }
 .words { font-size: 0.87em; }
 .words td, .words th { text-align: left; vertical-align: top; white-space: normal; }
-.words td { max-width: 20em; overflow-wrap: anywhere; }
+.words td { max-width: 20em; overflow-wrap: break-word; }
 .paper { color: #777; }
 ul { list-style: none; margin: 1em 0; padding: 0; max-width: 60em; }
 ul, .conditions { color: #555; font-size: 0.87em; }

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from gleak.artifacts.protocol import Protocol as Protocol
     from gleak.captures.local_capture import capture as capture
     from gleak.core.errors import GleakError as GleakError
-    from gleak.metrics.audits.verdicts import AuditReport as AuditReport
+    from gleak.metrics.audits.alarms import AuditReport as AuditReport
 
 __version__ = "0.2.0"
 
 _PLACES = {
     "AttackResult": "gleak.api.attacking",
-    "AuditReport": "gleak.metrics.audits.verdicts",
+    "AuditReport": "gleak.metrics.audits.alarms",
     "CraftedModel": "gleak.api.broadcast_model",
     "Gauge": "gleak.api.gauge",
     "GleakError": "gleak.core.errors",

@@ -31,6 +31,7 @@ rule draw:
         published=published,
     output:
         *drawn(),
+        f"{STUDY}/{{figure}}.png",
     log:
         log_of("draw"),
     benchmark:
@@ -51,11 +52,10 @@ rule draw:
 
 use rule draw as draw_table with:
     output:
-        *drawn(),
-        f"{STUDY}/{{figure}}.md",
+        *drawn(".html"),
         f"{STUDY}/{{figure}}.tex",
     wildcard_constraints:
-        study=studies_writing(".svg", ".png", ".csv", ".md", ".tex"),
+        study=studies_writing(".html", ".csv", ".tex"),
 
 
 rule judge:

@@ -237,12 +237,11 @@ def verdicts(suffix, file):
     )
 
 
-def drawn():
-    """Return the files that every figure writes."""
+def drawn(picture=".svg"):
+    """Return the files of a figure that are in the report: its picture or table, and numbers."""
     return [
-        reported(".svg", "picture"),
+        reported(picture, "table" if picture == ".html" else "picture"),
         reported(".csv", "values"),
-        f"{STUDY}/{{figure}}.png",
     ]
 
 

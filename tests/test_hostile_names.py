@@ -12,8 +12,7 @@ import pytest
 from gleak.assessment.charts import Charts
 from gleak.assessment.findings import Report
 from gleak.assessment.report_page import ShownImage, ShownRecord, page_of
-from gleak.figures.judge import COLUMNS
-from gleak.figures.verdict_page import write_page
+from gleak.figures.judge import COLUMNS, write_page
 from gleak.studies.study import load_study
 from tests.assessment.test_report_page import DOT, report
 from tests.hostile_names import ALL, NAMES, Page, shown

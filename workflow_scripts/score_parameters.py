@@ -1,9 +1,9 @@
-"""Run `gleak.metrics.score_parameters.score_parameters` for one job."""
+"""Run `gleak.metrics.score.score_parameters` for one job."""
 
 from pathlib import Path
 
 from gleak.core.registry import parse
-from gleak.metrics.score_parameters import score_parameters
+from gleak.metrics.score import score_parameters
 from gleak.runtime.logs import log_to
 
 with log_to(snakemake.log[0], snakemake.config["results_dir"]):

@@ -31,8 +31,8 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model, Secret
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.crafting.base import CraftingSpec
+from gleak.metrics.audits.alarms import AuditReport, run_audits
 from gleak.metrics.audits.base import Broadcast
-from gleak.metrics.audits.verdicts import AuditReport, run_audits
 from gleak.models.broadcast import with_state
 from gleak.models.parameters import independent_copy, unwrapped
 

@@ -227,7 +227,7 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
     return "\n".join(
         [
             f"{capture.folder}: {client.victims} clients of {client.batch_size} samples, "
-            f"{client.content}s",
+            f"{client.protocol.content}s",
             _judgement(capture.comparison, client),
             "attack it with this command, or with another attack in the path:",
             shlex.join(words),

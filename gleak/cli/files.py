@@ -11,8 +11,8 @@ from gleak.artifacts.inspect import describe_file, save_image
 from gleak.artifacts.model import Model
 from gleak.cli.common import EXIT_FINDING
 from gleak.core.errors import SpecError
+from gleak.metrics.audits.alarms import AuditReport, run_audits
 from gleak.metrics.audits.base import Broadcast
-from gleak.metrics.audits.verdicts import AuditReport, run_audits
 from gleak.runtime.hub_weights import address, download, expected_digests
 from gleak.runtime.perceptual import BACKBONES, SQUEEZE, Net
 

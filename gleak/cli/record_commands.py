@@ -10,8 +10,13 @@ from gleak.cli.common import add_config_option, read_settings
 from gleak.cli.completion import offer, studies
 from gleak.cli.study_commands import study_file
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.figures.recorded import finished_grids, record_grid, record_picture
-from gleak.figures.results_page import records_of, write_results
+from gleak.figures.recorded import (
+    finished_grids,
+    record_grid,
+    record_picture,
+    records_of,
+    write_results,
+)
 from gleak.studies.study import load_study
 
 RECORDS = Path("docs/results")
@@ -62,6 +67,8 @@ def _add_folder(command: ArgumentParser) -> None:
 
 def run_results(arguments: Namespace) -> int:
     """Run ``gleak results STUDY``: write a page for each recorded scale."""
+    from gleak.studies.study import load_study
+
     file = study_file(arguments.study)
     study = load_study(file)
     published = file.parent / "published" / f"{study.name}.csv"

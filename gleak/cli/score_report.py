@@ -19,10 +19,9 @@ from gleak.core.errors import ArtifactError, DamagedError, SpecError, nearest
 from gleak.core.numbers import DASH, REFUSED, format_number
 from gleak.figures.canvas.image_grid import draw_grid
 from gleak.figures.canvas.style import theme
-from gleak.figures.kinds.image_drawing import LAYOUTS
-from gleak.figures.kinds.samples import Images
+from gleak.figures.kinds.images import Images
+from gleak.figures.kinds.samples import read_strips
 from gleak.figures.statistics import CELL, average_batches
-from gleak.figures.strips import read_strips
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
 from gleak.metrics.score_table import REFUSED as REFUSED_STATUS
 from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric, read_spec
@@ -240,6 +239,8 @@ def save_comparison(tables: Sequence[Path], output: Path, *, victims: int, sampl
         ArtifactError: no table is that of an attack, or a file beside it is missing.
         IncompatibleError: the samples are not images.
     """
+    from gleak.figures.kinds.images import lay_out_results
+
     shown = [_shown(table) for table in tables if table.parent.name != TRUTH]
     if not shown:
         raise ArtifactError(f"no {SCORES} of an attack among the given paths, so nothing to draw")
@@ -248,7 +249,7 @@ def save_comparison(tables: Sequence[Path], output: Path, *, victims: int, sampl
     cells = [each.cell for each in shown]
     axes = {level: tuple(dict.fromkeys(cell.specs[level] for cell in cells)) for level in LEVELS}
     with theme(), atomic(output, private=True) as temporary:
-        picture = draw_grid(LAYOUTS["results"](strips, AxisLabels(axes)))
+        picture = draw_grid(lay_out_results(strips, AxisLabels(axes)))
         picture.savefig(temporary, format="png", dpi=200, bbox_inches="tight")
     return output
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -13,15 +12,13 @@ from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import CELL, join_cells, refusals
 from gleak.metrics.score_table import empty_scores, read_scores
 from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell, Paths
 from gleak.studies.figure_spec import FigureData, Shown
+from gleak.studies.grid import Grid
 from gleak.studies.refusals import levels_of
 from gleak.studies.stage_files import knowledge_of, reconstruction_of, truth_of
 from gleak.studies.stages import path_of
-
-if TYPE_CHECKING:
-    from gleak.studies.cell import Cell, Paths
-    from gleak.studies.grid import Grid
-    from gleak.studies.study import Study
+from gleak.studies.study import Study
 
 
 def draw(

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import beta, bootstrap, norm, t
 from typing_extensions import override
+
+from gleak.core.lazy import scipy
 
 CONFIDENCE = 0.95
 RESAMPLES = 4999
@@ -67,7 +68,7 @@ class Estimate(ABC):
         farther out in 80% of all cases.
         """
         low, high = self.at(n, confidence)
-        farther = norm.ppf(POWER) * self.error_at(n)
+        farther = scipy.stats.norm.ppf(POWER) * self.error_at(n)
         return Interval(float(low - farther), float(high + farther))
 
 
@@ -111,7 +112,7 @@ class Means(Estimate):
             errors = np.maximum(_error(*resampled, axis=axis), SMALLEST_SPREAD * error)
             return np.asarray((_mean(*resampled, axis=axis) - mean) / errors)
 
-        drawn = bootstrap(
+        drawn = scipy.stats.bootstrap(
             self.groups,
             studentised,
             n_resamples=RESAMPLES,
@@ -124,7 +125,7 @@ class Means(Estimate):
     @override
     def at(self, n: int, confidence: float) -> Interval:
         """Compute Student's interval; NaN for a single batch, whose variance is unknown."""
-        half = t.ppf((1 + confidence) / 2, n - 1) * self.error_at(n)
+        half = scipy.stats.t.ppf((1 + confidence) / 2, n - 1) * self.error_at(n)
         return Interval(float(self.value - half), float(self.value + half))
 
     @override
@@ -252,8 +253,8 @@ def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
         The ends; 0 and 1 if there are no trials.
     """
     error, failures = (1 - confidence) / 2, n - successes
-    low = beta.ppf(error, successes, failures + 1) if successes > 0 else 0.0
-    high = beta.ppf(1 - error, successes + 1, failures) if failures > 0 else 1.0
+    low = scipy.stats.beta.ppf(error, successes, failures + 1) if successes > 0 else 0.0
+    high = scipy.stats.beta.ppf(1 - error, successes + 1, failures) if failures > 0 else 1.0
     return Interval(float(low), float(high))
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on the expectations of a study."""
+"""Verdicts on the expectations of a study: a table, and a page with links to the figures."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import get_args
 
 import pandas as pd
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import GleakError
+from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.numbers import format_number, format_value
-from gleak.figures.blind_comparison import warn_of_weak_attacks
 from gleak.figures.evidence import (
     Evidence,
     Measured,
@@ -26,28 +27,38 @@ from gleak.figures.evidence import (
 )
 from gleak.figures.intervals import FEWEST
 from gleak.figures.published import empty_published, published_values, read_published
-from gleak.figures.statistics import Row, cells_of, join_cells, records, refusals
-from gleak.figures.verdict_page import (
-    NO_NUMBER,
-    STRONGER,
-    describe_needed,
-    verdicts_in_markdown,
-    write_page,
+from gleak.figures.statistics import (
+    CELL,
+    SETTING,
+    Row,
+    cells_of,
+    join_cells,
+    records,
+    refusals,
+    summarise,
 )
 from gleak.metrics.score_table import read_scores
-from gleak.studies.axis_labels import AxisLabels, read_metric
+from gleak.studies.axis_labels import BLIND, CONTROLS, AxisLabels, read_metric
 from gleak.studies.cell import Cell
-from gleak.studies.claims import Comparison, Expectation
+from gleak.studies.claims import Expectation, Verdict
+from gleak.studies.grid import Grid
 from gleak.studies.refusals import levels_of
-
-if TYPE_CHECKING:
-    from gleak.studies.study import Study
+from gleak.studies.study import Study
 
 logger = logging.getLogger(__name__)
 
 CLAIM = ["id", "level", "claim", "source"]
 EVIDENCE = ["compared", "paper", "ours", "interval", "found", "n", "verdict", "needed"]
 COLUMNS = [*CLAIM, "group", "measured", *EVIDENCE]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+FIRST = ["verdict", "needed"]
+NUMBERS = ["compared", "paper", "ours", "interval", "found"]
+HEADINGS = ["verdict", "claim", "source", "cells", "metric", "measured", *NUMBERS, "n", "figures"]
+NO_NUMBER = "none"
+"""In place of the number of victims that would do: the estimate is at the end of the range."""
+STRONGER = "stronger attacks"
+"""In place of the number of victims: no compared attack is above blind."""
+LABELS = {"interval": "95% interval", "found": "found only"}
 
 
 def judge_study(
@@ -79,7 +90,14 @@ def judge_study(
     papers = empty_published() if published is None else read_published(published)
     table = judge_claims(study, scale, tables, papers)
     warn_of_weak_attacks(study, scale, tables)
-    _write(table, write_page(study, scale, table), folder)
+    texts = {
+        "csv": table.to_csv(index=False, lineterminator="\n"),
+        "md": f"{verdicts_in_markdown(table)}\n",
+        "html": write_page(study, scale, table),
+    }
+    for suffix, text in texts.items():
+        with atomic(folder / f"expectations.{suffix}") as temporary:
+            temporary.write_text(text, encoding="utf-8")
     _stop_at_gates(table)
     return table
 
@@ -110,15 +128,6 @@ def judge_claims(
         )
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _write(table: pd.DataFrame, page: str, folder: Path) -> None:
-    with atomic(folder / "expectations.csv") as temporary:
-        table.to_csv(temporary, index=False, lineterminator="\n")
-    with atomic(folder / "expectations.md") as temporary:
-        temporary.write_text(f"{verdicts_in_markdown(table)}\n", encoding="utf-8")
-    with atomic(folder / "expectations.html") as temporary:
-        temporary.write_text(page, encoding="utf-8")
 
 
 def _stop_at_gates(table: pd.DataFrame) -> None:
@@ -160,20 +169,15 @@ class _Judge:
         heading = [level for level in varying if level not in names.together(along)]
         for cells in groups:
             labels, compared = find_compared(self.claim, cells, names)
+            evidence = collect(self.claim, compared, measured, self._papers(compared))
+            verdict = _describe(evidence, labels)
+            if evidence and none_above_blind(self.claim, compared, measured.all):
+                verdict |= {"verdict": "cannot tell", "needed": STRONGER}
             yield {
                 "group": ", ".join(names.heading(lv, cells[0].specs[lv]) for lv in heading),
                 "measured": _list_means(labels, compared, measured, reasons),
-                **self._verdict(compared, measured, labels),
+                **verdict,
             }
-
-    def _verdict(
-        self, cells: Sequence[Cell | None], measured: Measured, labels: Sequence[str]
-    ) -> Row:
-        evidence = collect(self.claim, cells, measured, self._papers(cells))
-        verdict = _describe(evidence, labels)
-        if evidence and none_above_blind(self.claim, cells, measured.all):
-            return {**verdict, "verdict": "cannot tell", "needed": STRONGER}
-        return verdict
 
     def _papers(self, cells: Sequence[Cell | None]) -> list[list[float]]:
         """Return the paper's values of the cells in each figure that shows the grid."""
@@ -191,40 +195,30 @@ def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, 
     verdict = judge(evidence)
     if not evidence:
         return {"verdict": verdict}
-    each = [_describe_one(one, labels) for one in evidence]
-    return {
-        **{key: "; ".join(texts[key] for texts in each) for key in each[0]},
-        "n": min(one.estimate.n for one in evidence),
-        "verdict": verdict,
-        "needed": _count_needed(evidence) if verdict == "cannot tell" else "",
-    }
-
-
-def _describe_one(evidence: Evidence, labels: Sequence[str]) -> dict[str, str]:
-    found = evidence.found
-    low, high = (format_number(end) for end in evidence.estimate.interval())
-    return {
-        "compared": _name(evidence.comparison, labels),
-        "paper": format_number(evidence.paper),
-        "ours": format_number(evidence.estimate.value),
-        "interval": f"[{low}, {high}]",
-        "found": format_number(math.nan if found is None else found.value),
-    }
-
-
-def _name(comparison: Comparison, labels: Sequence[str]) -> str:
-    first = labels[comparison.cell] or "mean"
-    if comparison.minus is None:
-        return first
-    times = "" if comparison.times == 1 else f"{format_number(comparison.times)} "
-    return f"{first} - {times}{labels[comparison.minus]}"
-
-
-def _count_needed(evidence: Sequence[Evidence]) -> str:
-    if min(one.estimate.n for one in evidence) == 1:
-        return f"at least {FEWEST}"
-    number = needed(evidence)
-    return NO_NUMBER if number is None else str(number)
+    texts: dict[str, list[str]] = {}
+    for one in evidence:
+        low, high = (format_number(end) for end in one.estimate.interval())
+        compared, found = one.comparison, one.found
+        name = labels[compared.cell] or "mean"
+        if compared.minus is not None:
+            times = "" if compared.times == 1 else f"{format_number(compared.times)} "
+            name = f"{name} - {times}{labels[compared.minus]}"
+        numbers = {
+            "compared": name,
+            "paper": format_number(one.paper),
+            "ours": format_number(one.estimate.value),
+            "interval": f"[{low}, {high}]",
+            "found": format_number(math.nan if found is None else found.value),
+        }
+        for key, text in numbers.items():
+            texts.setdefault(key, []).append(text)
+    n = min(one.estimate.n for one in evidence)
+    advice = ""
+    if verdict == "cannot tell":
+        number = None if n == 1 else needed(evidence)
+        advice = f"at least {FEWEST}" if n == 1 else NO_NUMBER if number is None else str(number)
+    joined = {key: "; ".join(several) for key, several in texts.items()}
+    return {**joined, "n": n, "verdict": verdict, "needed": advice}
 
 
 def find_compared(
@@ -260,3 +254,139 @@ def _list_means(
         mean = math.nan if values is None else values.mean
         texts.append(f"{label} {format_value(mean, reason)}".strip())
     return ", ".join(texts)
+
+
+def verdicts_in_markdown(table: pd.DataFrame) -> str:
+    """Return verdicts as a table in Markdown: the verdict first, the identifier last.
+
+    Args:
+        table: verdicts, from `judge_study`.
+    """
+    others = table.columns.drop([*FIRST, "id"])
+    return table_in_markdown(table[[*FIRST, *others, "id"]].astype(str).map(to_markdown))
+
+
+def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
+    """Return a page with a sentence of counts and one table row per comparison.
+
+    Args:
+        study: with the claims and the figures.
+        scale: of the grids.
+        table: verdicts, from `judge_claims`.
+    """
+    title = escape(f"{study.name.upper()}: {study.title}")
+    number = table["verdict"].value_counts()
+    counts = ", ".join(f"{verdict}: {number.get(verdict, 0)}" for verdict in VERDICTS)
+    waiting = table[table["verdict"] == "cannot tell"]
+    victims = pd.to_numeric(waiting["needed"], errors="coerce").dropna()
+    advice = (
+        f" about {victims.median():.0f} victims (median) would do, if means and variances stayed "
+        "as they are; each row says how many."
+        if len(victims)
+        else " their variance is unknown, or no difference was measured."
+    )
+    why = (
+        f" Cannot tell: there are fewer than {FEWEST} victims (a trained model counts as one), or "
+        f"the interval is on both sides of what is claimed;{advice}"
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f"<section>\n<h2>{title}</h2>\n<p>{escape(study.paper)}. {len(table)} comparisons at the "
+        f"scale {scale} ({counts}).{why if len(waiting) else ''}</p>\n"
+        f"{_tabulate(study, scale, table)}\n</section>\n</html>\n"
+    )
+
+
+def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
+    """Return the table as HTML."""
+    claims = study.claims(scale)
+    links = {claim.id: _links(study, claim.grid) for claim in claims}
+    metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
+    rows = table.assign(
+        claim=table["claim"].map(escape),
+        source=table["source"].map(escape),
+        verdict=[_mark(row["verdict"], row["needed"]) for row in records(table)],
+        cells=table["group"].map(escape),
+        metric=table["id"].map(metrics).map(escape),
+        measured=table["measured"].map(escape),
+        **{name: table[name].map(escape).str.replace("; ", "<br>") for name in NUMBERS},
+        figures=table["id"].map(links),
+    )
+    shown = rows[HEADINGS].rename(columns=LABELS)
+    return str(shown.to_html(escape=False, index=False, border=0, justify="left"))
+
+
+def _mark(verdict: str, needed: str) -> str:
+    """Return a verdict as HTML, with the number of victims that would do if it cannot tell."""
+    span = f'<span class="{verdict.split()[0]}">{verdict}</span>'
+    return f"{span} ({describe_needed(needed)})" if needed else span
+
+
+def describe_needed(needed: str) -> str:
+    """Return what a verdict needs, a number of victims or stronger attacks, in a sentence."""
+    if needed == STRONGER:
+        return "no attack is above blind; stronger ones would"
+    return "no number of victims would" if needed == NO_NUMBER else f"{needed} victims would"
+
+
+def _links(study: Study, grid: str) -> str:
+    """Return links to the figures that show the scores of a grid."""
+    links = []
+    for name, spec in study.figures.items():
+        if grid in spec.grids:
+            label = escape(spec.reproduces.partition(" (")[0] or spec.title or name)
+            file = f"{name}{spec.suffixes[0]}"
+            links.append(f'<a href="{file}" title="{escape(spec.title)}">{label}</a>')
+    return ", ".join(links)
+
+
+def warn_of_weak_attacks(study: Study, scale: str, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Log a warning for each attack that is unexpectedly no better than blind, or better than it.
+
+    Args:
+        study: with the declarations (``no_better_than_blind``).
+        scale: of the grids.
+        tables: grid -> its scores.
+    """
+    for name, table in tables.items():
+        for warning in _warnings(study.grid(name, scale), table):
+            logger.warning("grid %s: %s", name, warning)
+
+
+def compare_with_blind(scores: pd.DataFrame, names: AxisLabels) -> pd.DataFrame:
+    """Return the mean squared errors of attacks and of the blind control of their setting.
+
+    Args:
+        scores: of a grid, in the form of `gleak.metrics.score_table`.
+        names: of the grid.
+
+    Returns:
+        One row per attacked cell that has both: ``cell``, ``ours``, ``blind``.
+    """
+    errors = summarise(scores, read_metric("mse"))[[*CELL, "ours"]]
+    blind = errors[errors["attack"] == BLIND].drop_duplicates(SETTING)
+    attacked = join_cells(errors[~errors["attack"].isin(CONTROLS)], names)
+    both = attacked.merge(blind[[*SETTING, "ours"]].rename(columns={"ours": "blind"}), on=SETTING)
+    return both.dropna(subset=["ours", "blind"])[["cell", "ours", "blind"]]
+
+
+def _warnings(grid: Grid, scores: pd.DataFrame) -> Iterator[str]:
+    compared = records(compare_with_blind(scores, grid.names))
+    declared = {cell for weak in grid.weak for cell in weak.cells}
+    varying = grid.names.varying([row["cell"] for row in compared])
+    for row in compared:
+        label = _label(row["cell"], grid.names, varying)
+        values = f"mean mse {row['ours']:.3g}, {BLIND} {row['blind']:.3g}"
+        if row["ours"] >= row["blind"] and row["cell"] not in declared:
+            yield (
+                f"{label} is no better than {BLIND}, which uses no update ({values}); give it "
+                "more iterations, or say why in no_better_than_blind"
+            )
+        if row["ours"] < row["blind"] and row["cell"] in declared:
+            yield f"{label} is declared in no_better_than_blind, but is better ({values})"
+
+
+def _label(cell: Cell, names: AxisLabels, varying: list[str]) -> str:
+    """Return the labels of the levels that differ in the grid, the attack always among them."""
+    levels = dict.fromkeys([*varying, "attack"])
+    return ", ".join(names.heading(level, cell.specs[level]) for level in levels)

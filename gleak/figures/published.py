@@ -15,9 +15,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
-
 from gleak.core.errors import SpecError, nearest
+from gleak.core.lazy import pandas as pd
 from gleak.figures.statistics import Row, records
 from gleak.metrics.score_table import LEVEL_COLUMNS
 from gleak.studies.axis_labels import AxisLabels, bare, read_metric, read_spec

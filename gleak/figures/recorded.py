@@ -1,4 +1,4 @@
-"""Recorded runs: scores of finished grids with their conditions, small enough for the repository.
+"""Recorded runs: scores of finished grids with their conditions, and the pages of their results.
 
 The folder of a study and scale contains ``<grid>.csv.gz``, the table of each recorded grid,
 ``conditions.yaml``, and pictures of reconstructions, which cannot be drawn from scores.
@@ -7,20 +7,35 @@ The folder of a study and scale contains ``<grid>.csv.gz``, the table of each re
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any, get_args
 
+import pandas as pd
 import yaml
 from pydantic import BaseModel, ConfigDict
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError
-from gleak.core.settings import Scale
+from gleak.core.markup import table_in_markdown, to_markdown
+from gleak.core.settings import Scale, Settings
 from gleak.core.yaml_input import load_mapping, read_model
+from gleak.figures.canvas.tables import table_in_page
+from gleak.figures.draw import differing_cells, draw
+from gleak.figures.judge import VERDICTS, judge_claims, verdicts_in_markdown
+from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import refusals
 from gleak.metrics.score_table import read_scores
 from gleak.runtime import provenance
+from gleak.studies.cell import Cell, Paths
+from gleak.studies.estimate import format_duration, hours, plan_study
+from gleak.studies.grid import Grid
+from gleak.studies.machine import Machine
 from gleak.studies.refusals import levels_of
 from gleak.studies.stage_files import (
     Made,
@@ -31,13 +46,7 @@ from gleak.studies.stage_files import (
     table_of,
 )
 from gleak.studies.stages import path_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from gleak.studies.cell import Cell
-    from gleak.studies.grid import Grid
-    from gleak.studies.study import Study
+from gleak.studies.study import Study
 
 SUFFIX = ".csv.gz"
 CONDITIONS = "conditions.yaml"
@@ -176,3 +185,183 @@ def record_picture(study: Study, figure: str, scale: Scale, results: Path, folde
     with Image.open(drawn) as picture, atomic(folder / drawn.name) as temporary:
         picture.convert("RGB").quantize(COLOURS).save(temporary, format="PNG", optimize=True)
     return True
+
+
+LETTERS = 12  # of a digest
+
+
+@dataclass(frozen=True)
+class Record:
+    """A recorded run of a study at one scale.
+
+    Args:
+        study: as declared now.
+        scale: of the run.
+        folder: of the record; see `gleak.figures.recorded`.
+        published: the paper's values; None if there are none.
+    """
+
+    study: Study
+    scale: Scale
+    folder: Path
+    published: Path | None
+
+    @property
+    def conditions(self) -> dict[str, Conditions]:
+        """Conditions of each recorded grid that the study still has."""
+        known = self.study.grids
+        return {name: c for name, c in read_conditions(self.folder).items() if name in known}
+
+    @property
+    def papers(self) -> pd.DataFrame:
+        """The paper's values."""
+        return empty_published() if self.published is None else read_published(self.published)
+
+    @cached_property
+    def current(self) -> list[str]:
+        """Recorded grids whose cells are those that the study declares now."""
+        return [name for name in self.conditions if not self._differs(name)]
+
+    def _differs(self, grid: str) -> bool:
+        table = read_scores([self.table(grid)])
+        return bool(differing_cells(table, self.study.grid(grid, self.scale)))
+
+    def table(self, grid: str) -> Path:
+        """Return the file with the scores of a grid."""
+        return self.folder / f"{grid}{SUFFIX}"
+
+
+def write_results(record: Record, page: Path) -> None:
+    """Write the page of a record, and the pictures that it shows beside the record.
+
+    Args:
+        record: the recorded run.
+        page: Markdown file, in the folder that contains that of the record.
+
+    Raises:
+        ArtifactError: nothing is recorded, or a table is missing.
+        DamagedError: a table is not one of scores.
+    """
+    if not record.conditions:
+        raise ArtifactError(
+            f"{record.folder}: nothing is recorded; after a run: gleak record "
+            f"{shlex.quote(record.study.name)} --scale {record.scale}"
+        )
+    parts = [_head(record), _judge(record), *_draw(record), _describe(record), *_left_out(record)]
+    with atomic(page) as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _head(record: Record) -> str:
+    study = record.study
+    return (
+        f"# `{study.name}`: results at the scale `{record.scale}`\n\n"
+        f"{to_markdown(study.paper)}. Written by `make results STUDY={study.name}` from the scores "
+        f"in [{record.folder.name}/]({record.folder.name}/{CONDITIONS}); comments are in the notes."
+    )
+
+
+def _judge(record: Record) -> str:
+    """Return the verdicts on the claims whose grids are recorded as they are declared now."""
+    tables = {name: read_scores([record.table(name)]) for name in record.current}
+    judged = [claim for claim in record.study.expectations if claim.grid in tables]
+    study = replace(record.study, expectations=judged)
+    verdicts = judge_claims(study, record.scale, tables, record.papers)
+    counts = verdicts["verdict"].value_counts()
+    lines = [
+        "## Verdicts",
+        ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in VERDICTS) + ".",
+        verdicts_in_markdown(verdicts.drop(columns="level")),
+    ]
+    return "\n\n".join(lines)
+
+
+def _draw(record: Record) -> Iterator[str]:
+    """Yield the section of each figure."""
+    with TemporaryDirectory() as place:
+        for name, spec in record.study.figures.items():
+            shown = _shown(record, name, Path(place))
+            if shown:
+                title = f"## {to_markdown(spec.title or name)}"
+                origin = f"{spec.reproduces}. " if spec.reproduces else ""
+                yield "\n\n".join([title, to_markdown(f"{origin}{spec.caption}"), shown])
+
+
+def _shown(record: Record, figure: str, place: Path) -> str:
+    """Return a figure as Markdown: its table, its picture, or why it is not shown; or nothing."""
+    spec = record.study.figure(figure)
+    picture = record.folder / f"{figure}.png"
+    if spec.needs == "reconstructions" or not spec.grids:
+        return _picture(record, picture) if picture.is_file() else ""
+    if not all(grid in record.conditions for grid in spec.grids):
+        return ""
+    if not all(grid in record.current for grid in spec.grids):
+        return "Recorded before the cells of its grid were changed."
+    tables = [record.table(grid) for grid in spec.grids]
+    draw(record.study, figure, record.scale, tables, record.published, Paths(place), place)
+    if ".html" in spec.suffixes:
+        return table_in_page((place / f"{figure}.html").read_text(encoding="utf-8"))
+    shutil.copyfile(place / f"{figure}.png", picture)
+    return _picture(record, picture)
+
+
+def _picture(record: Record, picture: Path) -> str:
+    title = record.study.figure(picture.stem).title or picture.stem
+    return f"![{to_markdown(title)}]({record.folder.name}/{picture.name})"
+
+
+def _describe(record: Record) -> str:
+    """Return the conditions of each grid."""
+    rows = [
+        {
+            "grid": f"[{name}]({record.folder.name}/{name}{SUFFIX})",
+            "commit": ", ".join(commit[:LETTERS] for commit in facts.commits),
+            "versions": to_markdown("; ".join(facts.versions)),
+            "device": to_markdown(", ".join(facts.devices))
+            + f", {'/'.join(map(str, facts.threads))} threads",
+            "begun (UTC)": facts.begun,
+            "cells": facts.cells,
+            "CPU hours": facts.cpu_hours,
+            "sha256": sha256(record.table(name).read_bytes()).hexdigest()[:LETTERS],
+        }
+        for name, facts in record.conditions.items()
+    ]
+    total = sum(facts.cpu_hours for facts in record.conditions.values())
+    note = f"{total:.1f} CPU hours in all, of the last jobs of each cell."
+    return "\n\n".join(["## Conditions", table_in_markdown(pd.DataFrame(rows)), note])
+
+
+def _left_out(record: Record) -> Iterator[str]:
+    """Yield the section of the grids that are not recorded as declared: cost by the plan, claims.
+
+    The cost is that on the reference machine, so that the page is the same on every machine.
+    """
+    left = [name for name in record.study.grids if name not in record.current]
+    if not left:
+        return
+    plans = plan_study(record.study, Settings(studies=[record.study.name], scale=record.scale))
+    claims = record.study.expectations
+    rows = [
+        {
+            "grid": name,
+            "CPU time": format_duration(hours(plans[name], Machine())),
+            "claims": ", ".join(f"`{claim.id}`" for claim in claims if claim.grid == name),
+        }
+        for name in left
+    ]
+    note = "Not run with the cells declared now; time on one core as `gleak plan` estimates it."
+    yield "\n\n".join(["## Not run", note, table_in_markdown(pd.DataFrame(rows))])
+
+
+def records_of(study: Study, folder: Path, published: Path | None) -> list[Record]:
+    """Return the records of a study, one for each recorded scale.
+
+    Args:
+        study: the study.
+        folder: with a folder for each study, and in it one for each scale.
+        published: the paper's values.
+    """
+    records = [
+        Record(study, scale, folder / study.name / scale, published) for scale in get_args(Scale)
+    ]
+    return [record for record in records if read_conditions(record.folder)]

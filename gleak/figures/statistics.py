@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
-import pandas as pd
 
 from gleak.clients.base import ClientSpec
+from gleak.core.lazy import pandas as pd
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
 from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric, read_spec
@@ -19,6 +19,8 @@ from gleak.studies.refusals import levels_of
 Row = Mapping[str, Any]
 SUCCESS = "success_content"
 CELL = list(LEVEL_COLUMNS)
+SETTING = [level for level in CELL if level not in ("crafting", "attack")]
+"""Levels that cells have in common with the blind control to which they are compared."""
 VICTIM = [*CELL, "victim"]
 SAMPLE = [*VICTIM, "sample"]
 BATCH = [*CELL, "batch"]
@@ -205,13 +207,12 @@ def worse_than_blind(summary: pd.DataFrame, metric: MetricSpec) -> pd.Series:
         summary: from `summarise`, of one metric and statistic; with the rows of blind, if any.
         metric: its spec.
     """
-    setting = [level for level in CELL if level not in ("attack", "crafting")]
     blind = summary[summary["attack"] == BLIND]
     compared = metric.level == "attack" and metric.per == "sample" and not blind.empty
     if not compared or summary["statistic"].iloc[0] not in ("mean", "median", "best"):
         return pd.Series(data=False, index=summary.index)
-    level = blind.drop_duplicates(setting).set_index(setting)["ours"]
-    theirs = summary[setting].merge(level, left_on=setting, right_index=True, how="left")["ours"]
+    level = blind.drop_duplicates(SETTING).set_index(SETTING)["ours"]
+    theirs = summary[SETTING].merge(level, left_on=SETTING, right_index=True, how="left")["ours"]
     sign = 1 if metric.better == "higher" else -1
     return sign * summary["ours"] < sign * theirs.reindex(summary.index)
 

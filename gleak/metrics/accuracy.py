@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
+from gleak.artifacts.model import Model
 from gleak.core.registry import register
 from gleak.metrics.base import MetricUnavailable, ModelMetricSpec
-
-if TYPE_CHECKING:
-    from gleak.artifacts.model import Model
 
 
 @register("test_accuracy")

@@ -5,18 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import GleakError
 from gleak.core.registry import load, parse
 from gleak.core.spec import Spec
-
-if TYPE_CHECKING:
-    from gleak.artifacts.model import Model
-    from gleak.artifacts.reconstruction import Reconstruction
-    from gleak.metrics.audits.base import Broadcast
 
 
 class MetricUnavailable(GleakError):  # noqa: N818
@@ -28,41 +26,33 @@ class Comparison:
     """True and reconstructed samples of V victims, already matched to each other.
 
     Args:
-        truth: Shape (V, N, *shape), values in [0, 1].
-        estimate: same Shape; the sample assigned to each true one, NaN if unassigned.
-        truth_labels, estimate_labels: Shape (V, N); labels are assigned independently of samples,
-            with as many equal pairs as possible, -1 if unassigned, or if the truth is unknown.
-        modality: "image" or "tabular".
+        private: the truth, with properties of its updates.
+        estimate: Shape (V, N, *shape); the sample assigned to each true one, NaN if unassigned.
+        estimate_labels: Shape (V, N); labels are assigned independently of samples, with as many
+            equal pairs as possible, -1 if unassigned, or if the truth is unknown.
         reconstruction: the whole artifact in its original order; None for the truth control.
         provenance: content of ``provenance.json`` beside the reconstruction (seconds, ...).
-        feature_groups: one group number per column of a table (see
-            `gleak.artifacts.dataset.Dataset`).
-        embeddings: true embeddings, as in `gleak.artifacts.private.Private`.
-        drift: drift of the local steps, as in `gleak.artifacts.private.Private`.
-        rounds: samples used in each observed round, as in `gleak.artifacts.private.Private`.
-        noise_multipliers: of the local steps, as in `gleak.artifacts.private.Private`.
-        perturbation: by the defence, as in `gleak.artifacts.private.Private`.
-        sent_bytes: size of the updates, as in `gleak.artifacts.private.Private`.
         levels: spec string of each level of the cell.
         evaluators: networks trained on public data for scoring attacks, by name ("tagger").
     """
 
-    truth: np.ndarray
+    private: Private
     estimate: np.ndarray
-    truth_labels: np.ndarray
     estimate_labels: np.ndarray
-    modality: str
     reconstruction: Reconstruction | None
-    provenance: dict[str, Any]
-    feature_groups: np.ndarray | None = None
-    embeddings: np.ndarray | None = None
-    drift: np.ndarray | None = None
-    rounds: np.ndarray | None = None
-    noise_multipliers: np.ndarray | None = None
-    perturbation: np.ndarray | None = None
-    sent_bytes: np.ndarray | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
     levels: Mapping[str, str] = field(default_factory=dict)
     evaluators: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def truth(self) -> np.ndarray:
+        """True samples, Shape (V, N, *shape), values in [0, 1]."""
+        return self.private.inputs
+
+    @property
+    def truth_labels(self) -> np.ndarray:
+        """True labels, Shape (V, N); -1 if unknown."""
+        return self.private.labels
 
     @property
     def victims(self) -> int:
@@ -118,20 +108,6 @@ class ModelMetricSpec(ScoreSpec):
         """
 
 
-class ParametersMetricSpec(ScoreSpec):
-    """Base of the metrics with one value per broadcast, computed by a client."""
-
-    level: ClassVar[Level] = "crafting"
-
-    @abstractmethod
-    def measure(self, broadcast: Broadcast) -> float:
-        """Compute the value.
-
-        Raises:
-            MetricUnavailable: not defined for these parameters.
-        """
-
-
 class MetricSpec(ScoreSpec):
     """Base of the metrics with one value per sample of a reconstruction, or per victim.
 
@@ -148,7 +124,7 @@ class MetricSpec(ScoreSpec):
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the metric is defined for this cell; else it is left out of its scores."""
         has_labels = comparison.has_labels or not self.needs_labels
-        return has_labels and comparison.modality in self.modalities
+        return has_labels and comparison.private.modality in self.modalities
 
     @abstractmethod
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
+from gleak.core.lazy import scipy
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.gaussian_noise import GaussianNoiseMetric, defense_of
+from gleak.metrics.base import Comparison, MetricUnavailable
+from gleak.metrics.epsilon import GaussianNoiseMetric, defense_of
 
 if TYPE_CHECKING:
     from opacus.accountants.analysis.prv import DiscretePRV
 
-    from gleak.metrics.base import Comparison
 
 EPSILON_ERROR = 0.01
 """Largest error of a privacy loss; a bound is larger by up to this share of itself."""
@@ -109,10 +109,10 @@ def gaussian_blow_up(noise_multiplier: float, prior: float) -> float:
         noise_multiplier: z.
         prior: probability of the event under N(0, z^2).
     """
-    from scipy.special import ndtr, ndtri
-
     with np.errstate(divide="ignore", over="ignore"):
-        return float(ndtr(ndtri(prior) + 1 / np.float64(noise_multiplier)))
+        return float(
+            scipy.special.ndtr(scipy.special.ndtri(prior) + 1 / np.float64(noise_multiplier))
+        )
 
 
 def _mixture_blow_up(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 from gleak.metrics.reconstruction.pixel_similarity import Mse
-
-if TYPE_CHECKING:
-    from gleak.metrics.base import Comparison
 
 
 @register("success_content")
@@ -73,7 +70,7 @@ class Categories(MetricSpec):
         Raises:
             MetricUnavailable: the table has no one-hot groups.
         """
-        groups = _one_hot_groups(comparison.feature_groups)
+        groups = _one_hot_groups(comparison.private.feature_groups)
         if not groups:
             raise MetricUnavailable("the table has no categorical columns")
         recovered = [
@@ -152,11 +149,11 @@ class MatchingRate(MetricSpec):
         """
         found = comparison.reconstruction
         assert found is not None and found.rounds is not None
-        if comparison.rounds is None:
+        if comparison.private.rounds is None:
             raise MetricUnavailable(
                 "the clients were observed for one round only, so there are no pairs"
             )
-        pairs = zip(comparison.rounds, found.rounds, strict=True)
+        pairs = zip(comparison.private.rounds, found.rounds, strict=True)
         return np.array([_share_correct(members, rounds) for members, rounds in pairs])
 
 

@@ -1,4 +1,4 @@
-"""Scoring of a reconstruction against the truth, as a table in long form."""
+"""Scoring of reconstructions, trained models and broadcast parameters, as tables in long form."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import ArtifactError, RefusedError
-from gleak.knowledge.loading import check_disjoint
-from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
+from gleak.knowledge.loading import check_disjoint, load_knowledge
+from gleak.metrics.audits.base import Broadcast, ParametersMetricSpec
+from gleak.metrics.base import (
+    Comparison,
+    MetricSpec,
+    MetricUnavailable,
+    ModelMetricSpec,
+    metrics_of,
+)
 from gleak.metrics.reconstruction.assignment import (
     UNASSIGNED,
     assign_labels,
@@ -24,6 +33,7 @@ from gleak.metrics.reconstruction.assignment import (
     match_samples,
 )
 from gleak.metrics.score_table import (
+    COLUMNS,
     LEVEL_COLUMNS,
     NOT_CONVERGED,
     OK,
@@ -120,8 +130,6 @@ def _networks(paths: Collection[Path], shape: tuple[int, ...]) -> dict[str, Any]
     """Load the networks by name; torch is imported only if there are any."""
     if not paths:
         return {}
-    from gleak.knowledge.loading import load_knowledge
-
     return dict(load_knowledge(path, shape) for path in paths)
 
 
@@ -140,23 +148,7 @@ def match_to_truth(
         levels: spec string of each level, for metrics that need it.
     """
     estimate, labels = _assigned(truth, found) if found else (truth.inputs, truth.labels)
-    return Comparison(
-        truth=truth.inputs,
-        estimate=estimate,
-        truth_labels=truth.labels,
-        estimate_labels=labels,
-        modality=truth.modality,
-        reconstruction=found,
-        provenance=dict(provenance or {}),
-        feature_groups=truth.feature_groups,
-        embeddings=truth.embeddings,
-        drift=truth.drift,
-        rounds=truth.rounds,
-        noise_multipliers=truth.noise_multipliers,
-        perturbation=truth.perturbation,
-        sent_bytes=truth.sent_bytes,
-        levels=levels or {},
-    )
+    return Comparison(truth, estimate, labels, found, dict(provenance or {}), levels or {})
 
 
 def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.ndarray]:
@@ -248,3 +240,98 @@ def _warn_if_saturated(table: pd.DataFrame, reconstruction: Path) -> None:
                 metric,
                 values.iloc[0],
             )
+
+
+def score_model(
+    model: Path,
+    output: Path,
+    levels: Mapping[str, str],
+    metrics: Sequence[ModelMetricSpec] | None = None,
+) -> pd.DataFrame:
+    """Measure a trained model and write the table of scores.
+
+    Args:
+        model: ``model.h5``.
+        output: table to write, ``scores.csv``; equal inputs give equal bytes.
+        levels: spec string of each level up to the training.
+        metrics: metrics to compute; None for every registered one of models, with its defaults.
+
+    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, for victim
+        0, later levels and grants empty; for a refused model, one row with the reason.
+
+    Raises:
+        ArtifactError: the file is invalid.
+    """
+    try:
+        subject = Model.read(model)
+    except RefusedError as error:
+        return save_refusal(levels, str(error), output)
+    chosen = metrics_of("training") if metrics is None else metrics
+    return score_subject(chosen, subject, output, levels)
+
+
+def score_subject(
+    metrics: Iterable[Any], subject: object, output: Path, levels: Mapping[str, str]
+) -> pd.DataFrame:
+    """Compute metrics that need no reconstruction, and write the table of scores.
+
+    Args:
+        metrics: metrics of such a subject, one value each.
+        subject: what they measure: a model, or broadcast parameters.
+        output: table to write.
+        levels: spec string of each level up to the subject's own.
+
+    Returns:
+        The table: one row per metric, for victim 0, later levels and grants empty.
+    """
+    fixed = {**dict.fromkeys(LEVEL_COLUMNS, ""), **levels, "victim": 0, "grants": "", "reason": ""}
+    rows = [{**fixed, **_measure_subject(metric, subject)} for metric in metrics]
+    table = pd.DataFrame(rows, columns=COLUMNS).astype(TYPES)
+    save_scores(table, output)
+    return table
+
+
+def _measure_subject(metric: Any, subject: object) -> dict[str, object]:
+    """Return the metric, value and status of a row."""
+    try:
+        return {"metric": str(metric), "value": metric.measure(subject), "status": OK}
+    except MetricUnavailable as reason:
+        logger.warning("metric %s is unavailable: %s", metric, reason)
+        return {"metric": str(metric), "value": np.nan, "status": UNAVAILABLE}
+
+
+def score_parameters(
+    parameters: Path,
+    dataset: Path | None,
+    output: Path,
+    levels: Mapping[str, str],
+    seed: int,
+    metrics: Sequence[ParametersMetricSpec] | None = None,
+) -> pd.DataFrame:
+    """Audit broadcast parameters and write the table of scores.
+
+    Args:
+        parameters: ``parameters.h5``, or the ``model.h5`` of an honest server.
+        dataset: ``dataset.h5``, from whose train split the client draws; None: the audit uses the
+            parameters alone.
+        output: table to write, ``scores.csv``; equal inputs give equal bytes.
+        levels: spec string of each level up to the crafting.
+        seed: seed of the run.
+        metrics: metrics to compute; None for every registered one of parameters, with its defaults.
+
+    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, for victim
+        0, later levels and grants empty; an audit that does not apply is unavailable. For refused
+        parameters, one row with the reason.
+
+    Raises:
+        ArtifactError: a file is invalid.
+        IncompatibleError: the dataset does not fit the model.
+    """
+    try:
+        sent = Model.read(parameters)
+    except RefusedError as error:
+        return save_refusal(levels, str(error), output)
+    samples = None if dataset is None else Dataset.read(dataset)
+    broadcast = Broadcast(sent, samples, seed)
+    chosen = metrics_of("crafting") if metrics is None else metrics
+    return score_subject(chosen, broadcast, output, levels)

@@ -13,13 +13,11 @@ import csv
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError, DamagedError
-
-if TYPE_CHECKING:
-    import pandas as pd
+from gleak.core.lazy import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +40,6 @@ STATUSES = frozenset({OK, NOT_CONVERGED, UNMATCHED, UNAVAILABLE, REFUSED})
 
 def empty_scores() -> pd.DataFrame:
     """Return a table of scores without rows."""
-    import pandas as pd
-
     return pd.DataFrame({column: [] for column in COLUMNS}).astype(TYPES)
 
 
@@ -54,8 +50,6 @@ def refused_scores(levels: Mapping[str, str], reason: str) -> pd.DataFrame:
         levels: spec string of each level of the cell; other keys are ignored.
         reason: reason of the refusal.
     """
-    import pandas as pd
-
     given = {level: levels[level] for level in LEVEL_COLUMNS if level in levels}
     row = {**dict.fromkeys(COLUMNS, ""), **given, "status": REFUSED, "reason": reason}
     nothing = {"victim": 0, "sample": pd.NA, "value": float("nan")}
@@ -101,14 +95,10 @@ def read_scores(paths: Iterable[Path | str]) -> pd.DataFrame:
     Raises:
         ArtifactError: a file is missing or not a table of scores; names it.
     """
-    import pandas as pd
-
     return pd.concat([empty_scores(), *map(_read_table, paths)], ignore_index=True)
 
 
 def _read_table(path: Path | str) -> pd.DataFrame:
-    import pandas as pd
-
     if not Path(path).is_file():
         raise ArtifactError(f"{path}: no such file")
     try:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
 
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.registry import register
-from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 from gleak.runtime.provenance import CPU
-
-if TYPE_CHECKING:
-    from gleak.artifacts.reconstruction import Reconstruction
-    from gleak.metrics.base import Comparison
 
 
 class SearchMetric(MetricSpec):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.core.registry import register
-from gleak.metrics.base import MetricSpec, MetricUnavailable
-
-if TYPE_CHECKING:
-    from gleak.metrics.base import Comparison
+from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 
 KILOBYTE = 1000
 
@@ -32,7 +29,7 @@ class Drift(MetricSpec):
     @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if clients take several local steps."""
-        return super().applies(comparison) and comparison.drift is not None
+        return super().applies(comparison) and comparison.private.drift is not None
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
@@ -41,9 +38,9 @@ class Drift(MetricSpec):
         Raises:
             MetricUnavailable: clients take one step, so there is no approximation.
         """
-        if comparison.drift is None:
+        if comparison.private.drift is None:
             raise MetricUnavailable("clients take one local step, so there is no /drift")
-        return np.asarray(comparison.drift, dtype=np.float64)
+        return np.asarray(comparison.private.drift, dtype=np.float64)
 
 
 @register("perturbation")
@@ -66,7 +63,7 @@ class Perturbation(MetricSpec):
     @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if clients were simulated."""
-        return super().applies(comparison) and comparison.perturbation is not None
+        return super().applies(comparison) and comparison.private.perturbation is not None
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
@@ -75,12 +72,12 @@ class Perturbation(MetricSpec):
         Raises:
             MetricUnavailable: the undefended updates of captured clients are unknown.
         """
-        if comparison.perturbation is None:
+        if comparison.private.perturbation is None:
             raise MetricUnavailable(
                 "the undefended updates of captured clients are unknown, so there is no "
                 "/perturbation"
             )
-        return np.asarray(comparison.perturbation, dtype=np.float64).mean(1)
+        return np.asarray(comparison.private.perturbation, dtype=np.float64).mean(1)
 
 
 @register("sent_kilobytes")
@@ -100,7 +97,7 @@ class SentKilobytes(MetricSpec):
     @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if clients were simulated."""
-        return super().applies(comparison) and comparison.sent_bytes is not None
+        return super().applies(comparison) and comparison.private.sent_bytes is not None
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
@@ -109,9 +106,9 @@ class SentKilobytes(MetricSpec):
         Raises:
             MetricUnavailable: the encoding that captured clients use is unknown.
         """
-        if comparison.sent_bytes is None:
+        if comparison.private.sent_bytes is None:
             raise MetricUnavailable("captured clients do not tell how they encode what they send")
-        return np.asarray(comparison.sent_bytes, dtype=np.float64).mean(1) / KILOBYTE
+        return np.asarray(comparison.private.sent_bytes, dtype=np.float64).mean(1) / KILOBYTE
 
 
 @register("unique_samples")

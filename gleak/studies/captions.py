@@ -50,19 +50,21 @@ def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) 
     return "\n\n".join(text for text in texts if text)
 
 
-def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) -> str:
-    """Return the conditions of a figure in a line or two, to be printed below it.
+def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) -> Conditions:
+    """Return the conditions of a figure, to be printed below it.
 
     Attacks, of which the figure has the labels, are among them if there is only one, and so are
     searches whose result is not adopted.
     """
     parts = [*(conditions(_cells(figure, grid), grid.names) for grid in grids)]
     parts += [_trained(figure, scale)]
-    lines = [_join({k: v for k, v in part.items() if k != "Attacks"}, ". ") for part in parts]
-    texts = [f"{line}." for line in dict.fromkeys(lines) if line]
     names = [search.name for grid in grids for search in _not_adopted(figure, grid)]
-    texts += [f"Search {name} not adopted: base attack." for name in dict.fromkeys(names)]
-    return " ".join([*texts, f"Scale: {scale}."] if texts else [])
+    parts += [{f"Search {name} not adopted": "base attack" for name in names}]
+    texts: dict[str, list[str]] = {}
+    for heading, text in (pair for part in parts for pair in part.items() if pair[0] != "Attacks"):
+        texts.setdefault(heading, []).append(text)
+    told = {heading: "; ".join(dict.fromkeys(several)) for heading, several in texts.items()}
+    return {**told, "Scale": scale} if told else {}
 
 
 def _trained(figure: FigureSpec, scale: str) -> Conditions:

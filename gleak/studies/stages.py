@@ -263,7 +263,7 @@ STAGES: dict[str, Stage] = {
             Memory(2000),
             10,
             lambda cell: {"model": model_of(cell)},
-            "gleak.metrics.score_model",
+            "gleak.metrics.score",
         ),
         Stage(
             "score_parameters",
@@ -272,7 +272,7 @@ STAGES: dict[str, Stage] = {
             Memory(4000, 4, "model"),
             60,
             reads_of_clients,
-            "gleak.metrics.score_parameters",
+            "gleak.metrics.score",
             ("model",),
         ),
         Stage(

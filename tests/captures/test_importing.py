@@ -407,11 +407,11 @@ def test_whatever_the_protocol_its_cell_is_read_back_from_its_path(
     cell = captured_cell("hand", "digits", "lenet", sends=sends, **fields)
     read = Cell.from_path(dict(zip(LEVELS, str(cell).split("/"), strict=True)))
     assert read == cell
-    assert read.client.content == ("difference" if weights else "gradient")
+    assert read.client.protocol.content == ("difference" if weights else "gradient")
     assert {name: getattr(read.client, name) for name in fields} == fields
 
 
 def test_gradients_need_no_learning_rate() -> None:
     fields = {**FIELDS, "sends": "gradient"}
     del fields["local_lr"]
-    assert captured_cell("hand", "digits", "lenet", **fields).client.content == "gradient"
+    assert captured_cell("hand", "digits", "lenet", **fields).client.protocol.content == "gradient"

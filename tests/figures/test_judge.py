@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,13 @@ import pytest
 import yaml
 
 from gleak.core.errors import GleakError, SpecError
-from gleak.figures.judge import judge_study
+from gleak.figures.judge import (
+    COLUMNS,
+    compare_with_blind,
+    judge_study,
+    warn_of_weak_attacks,
+    write_page,
+)
 from gleak.metrics.score_table import refused_scores
 from gleak.studies.study import Study, load_study
 
@@ -254,3 +262,128 @@ def test_of_a_refused_cell_there_are_no_data(
     scores += [refused_scores(row, "why not") for row in rows if row["attack"] == "dlg"]
     table = judge_study(study, "quick", {"attacks": write("all.csv", *scores)}, tmp_path)
     assert table[["measured", "verdict"]].to_numpy().tolist() == [["cpl 3, dlg n/a", "no data"]]
+
+
+STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_verdict_of_a_study_is_on_its_page_with_links_to_its_figures(path: Path) -> None:
+    study = load_study(path)
+    verdicts = ["holds", "fails", "cannot tell", "no data"]
+    table = pd.DataFrame(
+        [
+            {
+                **dict.fromkeys(COLUMNS, ""),
+                **claim.model_dump(include={"id", "level", "claim", "source"}),
+                "group": f"group <{number}>",
+                "measured": f"a {number}, b 0.5",
+                "interval": "[1, 2]; [3, 4]",
+                "verdict": verdicts[number % 4],
+                "needed": str(10 * number) if number % 4 == 2 else "",
+            }
+            for number, claim in enumerate(study.expectations)
+        ],
+        columns=COLUMNS,
+    )
+    page = write_page(study, "quick", table)
+    counts = table["verdict"].value_counts()
+    listed = ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in verdicts)
+    assert f"{len(table)} comparisons at the scale quick ({listed})." in page
+    assert f"about {median(range(20, 10 * len(table), 40)):.0f} victims (median)" in page
+    rows = page.partition("<tbody>")[2].split("</tr>")[:-1]
+    assert len(rows) == len(table)
+    for number, (row, claim) in enumerate(zip(rows, study.expectations, strict=True)):
+        assert f"<td>group &lt;{number}&gt;</td>" in row
+        assert f'<span class="{verdicts[number % 4].split()[0]}">' in row
+        assert (f"({10 * number} victims would)" in row) is (number % 4 == 2)
+        assert "<td>[1, 2]<br>[3, 4]</td>" in row
+        links = re.findall(r'<a href="([^"]+?)\.(?:svg|html)"', row)
+        assert links == [name for name, f in study.figures.items() if claim.grid in f.grids]
+
+
+Scored = Callable[..., pd.DataFrame]
+COMPARED = {
+    "dataset": "digits",
+    "model": "lenet",
+    "training": "untrained",
+    "crafting": "honest",
+    "client": "fedsgd",
+    "defense": ["none", "gaussian"],
+    "attack": ["cpl", "dlg"],
+}
+HIDES = "the noise hides the gradient"
+
+
+@pytest.fixture
+def scores(scored: Scored) -> pd.DataFrame:
+    """CPL is better than blind without noise only, DLG never."""
+    return pd.concat(
+        [
+            scored("mse", [[0.2], [0.2]], attack="blind"),
+            scored("mse", [[0.2], [0.2]], attack="blind", defense="gaussian"),
+            scored("mse", [[0.1], [0.2]], attack="cpl"),
+            scored("mse", [[0.5], [0.5]], attack="cpl", defense="gaussian"),
+            scored("mse", [[0.1], [0.3]], attack="dlg"),
+            scored("mse", [[0.9], [0.9]], attack="dlg", defense="gaussian"),
+            scored("mse", [[0.0]], attack="truth"),
+        ]
+    )
+
+
+def study_with(folder: Path, *declared: dict[str, Any]) -> Study:
+    content = {
+        "title": "t",
+        "paper": "p",
+        "grids": {"attacks": {**COMPARED, "no_better_than_blind": list(declared)}},
+        "figures": {},
+    }
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return load_study(path)
+
+
+def test_attacks_are_compared_with_the_blind_of_their_setting(
+    scores: pd.DataFrame, tmp_path: Path
+) -> None:
+    grid = study_with(tmp_path).grid("attacks", "quick")
+    table = compare_with_blind(scores, grid.names)
+    assert table["ours"].tolist() == pytest.approx([0.15, 0.5, 0.2, 0.9])
+    assert table["blind"].tolist() == pytest.approx([0.2] * 4)
+
+
+@pytest.mark.parametrize(
+    ("declared", "warned"),
+    [
+        ([], ["cpl is no better", "dlg is no better", "dlg is no better"]),
+        (
+            [{"cells": {"defense": "gaussian"}, "reason": HIDES}],
+            ["dlg is no better than blind, which uses no update (mean mse 0.2, blind 0.2)"],
+        ),
+        (
+            [
+                {"cells": {"defense": "gaussian"}, "reason": HIDES},
+                {"cells": {"attack": "dlg", "defense": "none"}, "reason": "it diverges"},
+            ],
+            [],
+        ),
+        (
+            [
+                {"cells": {"attack": "cpl"}, "reason": HIDES},
+                {"cells": {"attack": "dlg"}, "reason": "it diverges"},
+            ],
+            ["cpl is declared in no_better_than_blind, but is better (mean mse 0.15, blind 0.2)"],
+        ),
+    ],
+)
+def test_only_what_is_not_declared_is_named(
+    scores: pd.DataFrame,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    declared: list[dict[str, Any]],
+    warned: list[str],
+) -> None:
+    warn_of_weak_attacks(study_with(tmp_path, *declared), "quick", {"attacks": scores})
+    assert len(caplog.messages) == len(warned)
+    for message, expected in zip(caplog.messages, warned, strict=True):
+        assert message.startswith("grid attacks: ") and expected in message

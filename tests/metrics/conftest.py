@@ -79,11 +79,20 @@ def make_comparison(
         labels = np.arange(victims * samples).reshape(victims, samples)
         books = {name: np.arange(victims) + 1 for name in ("iterations", "evaluations", "restarts")}
         return Comparison(
-            truth=truth,
+            private=Private(
+                inputs=truth,
+                labels=labels,
+                indices=labels,
+                modality="image" if truth.ndim == 5 else "tabular",
+                feature_groups=None if truth.ndim == 5 else np.arange(truth.shape[-1]) // 2,
+                embeddings=truth.reshape(victims, samples, -1),
+                drift=np.arange(victims) / 8,
+                perturbation=np.arange(2 * victims).reshape(victims, 2) / 8,
+                sent_bytes=1000.0 + np.arange(2 * victims).reshape(victims, 2),
+                rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
+            ),
             estimate=estimate,
-            truth_labels=labels,
             estimate_labels=labels,
-            modality="image" if truth.ndim == 5 else "tabular",
             reconstruction=make_reconstruction(
                 inputs=estimate,
                 labels=labels,
@@ -96,12 +105,6 @@ def make_comparison(
                 **books,
             ),
             provenance={"cpu_seconds": 12.0, "peak_memory_mb": 345.0},
-            feature_groups=None if truth.ndim == 5 else np.arange(truth.shape[-1]) // 2,
-            embeddings=truth.reshape(victims, samples, -1),
-            drift=np.arange(victims) / 8,
-            perturbation=np.arange(2 * victims).reshape(victims, 2) / 8,
-            sent_bytes=1000.0 + np.arange(2 * victims).reshape(victims, 2),
-            rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
             levels={**LEVELS, "defense": "dp+sigma=1"},
             evaluators={"tagger": Brightest()},
         )

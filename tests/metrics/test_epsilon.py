@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.core.registry import load, parse
 from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.epsilon import EpsilonPaper, EpsilonPrv, EpsilonRdp
-from gleak.metrics.gaussian_noise import compose_multipliers
+from gleak.metrics.epsilon import EpsilonPaper, EpsilonPrv, EpsilonRdp, compose_multipliers
 from gleak.metrics.score import score
+from tests.metrics.comparisons import changed
 
 METRICS = ["epsilon_paper", "epsilon_prv", "epsilon_rdp"]
 ACCOUNTED = ["epsilon_prv", "epsilon_rdp"]
@@ -48,7 +47,7 @@ def measure(make_comparison):
 
     def measure(metric: str, defense: str, client: str = "fedsgd+batch_size=8") -> float:
         levels = {"defense": defense, "client": client}
-        comparison = replace(make_comparison(SAMPLES, SAMPLES), levels=levels)
+        comparison = changed(make_comparison(SAMPLES, SAMPLES), levels=levels)
         values = parse("metric", metric).measure(comparison)
         assert values.shape == (2,)
         assert values[0] == values[1]
@@ -171,19 +170,21 @@ def test_renyi_orders_out_of_range_are_no_answer(measure):
 def test_only_cells_with_dp_have_an_epsilon(make_comparison, metric: str):
     comparison = make_comparison(SAMPLES, SAMPLES)
     spec = parse("metric", metric)
-    assert spec.applies(replace(comparison, levels={"defense": "dp", "client": "fedsgd"}))
-    assert not spec.applies(replace(comparison, levels={}))
+    assert spec.applies(changed(comparison, levels={"defense": "dp", "client": "fedsgd"}))
+    assert not spec.applies(changed(comparison, levels={}))
     for name in load("defense").keys() - {"dp"}:
-        assert not spec.applies(replace(comparison, levels={"defense": name, "client": "fedsgd"}))
+        assert not spec.applies(changed(comparison, levels={"defense": name, "client": "fedsgd"}))
 
 
 def test_other_cells_are_scored_without_the_accountants():
     program = (
         "import sys, numpy as np\n"
+        "from gleak.artifacts.private import Private\n"
         "from gleak.metrics.base import Comparison, metrics_of\n"
         "truth, labels = np.zeros((1, 1, 1, 16, 16)), np.zeros((1, 1), dtype=int)\n"
         "levels = {'defense': 'gaussian', 'client': 'fedsgd'}\n"
-        "comparison = Comparison(truth, truth, labels, labels, 'image', None, {}, levels=levels)\n"
+        "private = Private(inputs=truth, labels=labels, indices=labels)\n"
+        "comparison = Comparison(private, truth, labels, None, levels=levels)\n"
         "names = [m.name for m in metrics_of('attack') if m.applies(comparison)]\n"
         "epsilons = [name for name in names if 'epsilon' in name]\n"
         "print('mse' in names, epsilons, 'opacus' in sys.modules)"
@@ -233,7 +234,7 @@ def test_rounds_compose(metric: str, make_comparison):
 
     def epsilon(client: str, sigma: float) -> float:
         levels = {"client": client, "defense": f"dp+sigma={sigma}"}
-        comparison = replace(make_comparison(images, images), levels=levels)
+        comparison = changed(make_comparison(images, images), levels=levels)
         return float(parse("metric", metric).measure(comparison)[0])
 
     several = epsilon("epochs+batch_size=4+update_size=2", 8)
@@ -247,7 +248,7 @@ def measure_steps(make_comparison):
     def measure_steps(metric: str, client: str, multipliers: list[list[float]]) -> np.ndarray:
         levels = {"defense": "fedcdp", "client": client}
         noted = {"levels": levels, "noise_multipliers": np.array(multipliers)}
-        comparison = replace(make_comparison(SAMPLES, SAMPLES), **noted)
+        comparison = changed(make_comparison(SAMPLES, SAMPLES), **noted)
         assert parse("metric", metric).applies(comparison)
         return parse("metric", metric).measure(comparison)
 
@@ -297,7 +298,7 @@ def test_one_step_without_noise_leaves_no_epsilon_finite(measure_steps, metric: 
 
 def test_the_papers_formula_is_not_for_noise_in_steps(make_comparison):
     noted = {"noise_multipliers": np.ones((2, 1)), "levels": {"defense": "fedcdp"}}
-    comparison = replace(make_comparison(SAMPLES, SAMPLES), **noted)
+    comparison = changed(make_comparison(SAMPLES, SAMPLES), **noted)
     assert not parse("metric", "epsilon_paper").applies(comparison)
 
 
@@ -319,7 +320,7 @@ def measure_paper(make_comparison):
             "defense": f"dp+sigma={sigma}+norm={norm}",
             "client": f"fedavg+batch_size={batch_size}",
         }
-        comparison = replace(make_comparison(PAPER_SAMPLES, PAPER_SAMPLES), levels=levels)
+        comparison = changed(make_comparison(PAPER_SAMPLES, PAPER_SAMPLES), levels=levels)
         return float(EpsilonPaper().measure(comparison)[0])
 
     return measure_paper

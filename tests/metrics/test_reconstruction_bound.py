@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -15,6 +13,7 @@ from gleak.core.registry import load, parse
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.reconstruction_bound import reconstruction_bound
 from gleak.metrics.score import score
+from tests.metrics.comparisons import changed
 
 DRAWS = 20_000
 SAMPLES = np.random.default_rng(0).random((2, 3, 1, 4, 4), dtype=np.float32)
@@ -181,7 +180,7 @@ def test_subsampled_noise_that_is_weak_leaves_the_samples_that_are_not_used():
 def measure(make_comparison):
     def measure(levels: dict[str, str], noise: list[list[float]] | None = None) -> list[float]:
         multipliers = None if noise is None else np.array(noise)
-        comparison = replace(
+        comparison = changed(
             make_comparison(SAMPLES, SAMPLES),
             levels={"client": "fedsgd+batch_size=8", **levels},
             noise_multipliers=multipliers,

@@ -10,6 +10,7 @@ import pytest
 from gleak.core.registry import parse
 from gleak.metrics.base import Comparison, MetricUnavailable
 from gleak.metrics.recovery import Categories, SamplesFound, SuccessContent, SuccessLabels
+from tests.metrics.comparisons import changed
 
 GROUPS = np.array([0, 1, 1, 1, 2, 3, 3])
 TRUTH = np.array([[[0.4, 0, 1, 0, 0.9, 1, 0]]])
@@ -29,9 +30,9 @@ def test_success_content_counts_errors_below_the_threshold(make_comparison):
 
 def test_success_labels_counts_equal_labels_and_leaves_the_missing_unmatched(make_comparison):
     inputs = np.zeros((1, 3, 2))
-    comparison = replace(
+    comparison = changed(
         make_comparison(inputs, inputs),
-        truth_labels=np.array([[5, 6, 7]]),
+        labels=np.array([[5, 6, 7]]),
         estimate_labels=np.array([[5, 9, -1]]),
     )
     assert SuccessLabels().measure(comparison).tolist() == [[1, 0, 0]]
@@ -44,7 +45,7 @@ def measure(make_comparison):
 
     def measure(estimate: list[float], groups: np.ndarray | None = GROUPS) -> float:
         comparison = make_comparison(TRUTH, np.array([[estimate]]))
-        return Categories().measure(replace(comparison, feature_groups=groups)).item()
+        return Categories().measure(changed(comparison, feature_groups=groups)).item()
 
     return measure
 
@@ -66,7 +67,7 @@ def test_counts_groups_whose_largest_value_is_the_truths(measure, estimate, shar
 
 def test_columns_of_a_group_need_not_stand_together(make_comparison) -> None:
     truth, estimate = np.array([[[1.0, 1.0, 0.0, 0.0]]]), np.array([[[0.3, 0.3, 0.2, 0.4]]])
-    comparison = replace(make_comparison(truth, estimate), feature_groups=np.array([0, 1, 0, 1]))
+    comparison = changed(make_comparison(truth, estimate), feature_groups=np.array([0, 1, 0, 1]))
     assert Categories().measure(comparison).item() == 0.5
 
 
@@ -86,7 +87,7 @@ def found_images(make_comparison, make_reconstruction):
         converged=np.ones(3, dtype=bool),
         averaged_count=counts,
     )
-    return replace(make_comparison(SAMPLES, SAMPLES), reconstruction=found)
+    return changed(make_comparison(SAMPLES, SAMPLES), reconstruction=found)
 
 
 def test_means_of_several_samples_are_not_samples(found_images):
@@ -97,17 +98,15 @@ def test_labels_that_the_batch_does_not_hold_once_are_not_found(found_images):
     truth = np.array([[0, 1, 2, 2], [0, 1, 2, 3], [0, 0, 0, 0]])
     labels = np.array([[0, 1, 2, 5, 9], [0, 0, 3, 9, 9], [1, 0, 0, 0, 0]])
     found = replace(found_images.reconstruction, labels=labels, paired=True)
-    measured = SAMPLES_FOUND.measure(
-        replace(found_images, truth_labels=truth, reconstruction=found)
-    )
+    measured = SAMPLES_FOUND.measure(changed(found_images, labels=truth, reconstruction=found))
     assert measured.tolist() == [0.5, 0.25, 0]
 
 
 def test_applies_to_attacks_that_report_averaged_counts(found_images):
     assert SAMPLES_FOUND.applies(found_images)
     silent = replace(found_images.reconstruction, averaged_count=None)
-    assert not SAMPLES_FOUND.applies(replace(found_images, reconstruction=silent))
-    assert not SAMPLES_FOUND.applies(replace(found_images, reconstruction=None))
+    assert not SAMPLES_FOUND.applies(changed(found_images, reconstruction=silent))
+    assert not SAMPLES_FOUND.applies(changed(found_images, reconstruction=None))
 
 
 def paired(
@@ -118,7 +117,7 @@ def paired(
     comparison = make(images, images)
     assert comparison.reconstruction is not None
     found = replace(comparison.reconstruction, rounds=None if rounds is None else np.array(rounds))
-    return replace(comparison, reconstruction=found, rounds=members)
+    return changed(comparison, reconstruction=found, rounds=members)
 
 
 def test_pairs_with_a_common_sample_are_right(make_comparison: Callable[..., Comparison]) -> None:

@@ -11,7 +11,7 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.refused import Refused
 from gleak.core.errors import ArtifactError
 from gleak.metrics.base import metrics_of
-from gleak.metrics.score_model import score_model
+from gleak.metrics.score import score_model
 from gleak.metrics.score_table import COLUMNS, LEVEL_COLUMNS, read_scores
 
 LEVELS = {"dataset": "digits", "model": "lenet", "training": "central"}

@@ -9,7 +9,7 @@ import pytest
 from gleak.artifacts.refused import Refused
 from gleak.core.errors import ArtifactError
 from gleak.metrics.base import metrics_of
-from gleak.metrics.score_parameters import score_parameters
+from gleak.metrics.score import score_parameters
 from gleak.metrics.score_table import COLUMNS, LEVEL_COLUMNS, read_scores
 
 LEVELS = {"dataset": "digits", "model": "lenet", "training": "untrained", "crafting": "fishing"}

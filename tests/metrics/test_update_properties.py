@@ -14,6 +14,7 @@ from gleak.core.registry import parse
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.score import compare
 from gleak.metrics.update_properties import UniqueSamples
+from tests.metrics.comparisons import changed
 
 DRIFT_METRIC = parse("metric", "drift")
 DRIFT = np.array([0.25, 0.5])
@@ -72,7 +73,7 @@ def test_captured_clients_have_no_size_of_what_they_sent(truth: Private, tmp_pat
 @given(st.lists(st.lists(st.integers(0, 5), min_size=6, max_size=6), min_size=1, max_size=3))
 def test_samples_alone_in_their_class_are_counted(make_comparison, labels: list[list[int]]):
     samples = np.zeros((len(labels), 6, 2))
-    comparison = replace(make_comparison(samples, samples), truth_labels=np.array(labels))
+    comparison = changed(make_comparison(samples, samples), labels=np.array(labels))
     alone = [sum(count == 1 for count in Counter(batch).values()) for batch in labels]
     assert UNIQUE_SAMPLES.measure(comparison).tolist() == alone
 
@@ -81,7 +82,7 @@ def test_the_mean_over_random_batches_is_that_of_the_paper(make_comparison):
     """K sum p (1 - p)^(K - 1): 36.97 for 100 samples of 100 classes (MKOR section 3.2.1)."""
     labels = np.random.default_rng(0).integers(0, 100, (2000, 100))
     samples = np.zeros((2000, 100, 1), dtype=np.float32)
-    comparison = replace(make_comparison(samples, samples), truth_labels=labels)
+    comparison = changed(make_comparison(samples, samples), labels=labels)
     counts = UNIQUE_SAMPLES.measure(comparison)
     expected = 100 * 100 * 0.01 * 0.99**99
     assert round(expected, 2) == 36.97

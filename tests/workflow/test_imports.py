@@ -23,12 +23,12 @@ LIGHT = {
     "craft_parameters": set(),
     "gather_shards": set(),
     "prepare_dataset": set(),
-    "score": TABLES | {"scipy"},
+    "score": TABLES,
     "score_model": TABLES,
     "score_parameters": TABLES,
     "tabulate": TABLES,
     "draw": TABLES,
-    "judge": TABLES | {"scipy"},
+    "judge": TABLES,
 }
 """Heavy packages that a script without torch imports before its work."""
 CELL = "digits/lenet/untrained+init=uniform/honest/fedsgd+victims=2/none/blind"

@@ -323,7 +323,7 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
             "gleak/training/federated.py",
             {f"train_model {FL}", f"score_model {FL}", *MODELS},
         ),
-        ("gleak/figures/kinds/plot_drawing.py", {"draw budget", "all"}),
+        ("gleak/figures/kinds/bar_and_line.py", {"draw budget", "all"}),
         ("gleak/figures/judge.py", {"judge", "all"}),
     ],
 )

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
+from gleak.core.lazy import matplotlib as mpl
 from gleak.figures.canvas.style import PAGE, new_figure
 
 SIDE, SMALLEST = 0.85, 0.64  # inches of an image: where there is room, and at least
@@ -59,7 +57,7 @@ class TileRow:
         return self.above + self.below + GAP
 
 
-def draw_grid(rows: list[TileRow]) -> Figure:
+def draw_grid(rows: list[TileRow]) -> mpl.figure.Figure:
     """Draw rows of tiles below each other."""
     label = max(len(line) for row in rows for line in [*row.label.splitlines(), ""])
     margin = max(LEFT, LETTER * label + GAP)
@@ -80,17 +78,17 @@ def draw_grid(rows: list[TileRow]) -> Figure:
     return canvas
 
 
-def _draw_tile(axes: Axes, tile: Tile) -> None:
+def _draw_tile(axes: mpl.axes.Axes, tile: Tile) -> None:
     """Draw an image and its texts; hatched if the image is missing."""
     if tile.pixels is not None:
         _draw_pixels(axes, tile.pixels)
     elif tile.below:
-        axes.add_patch(Rectangle((0, 0), 1, 1, transform=axes.transAxes, **MISSING))
+        axes.add_patch(mpl.patches.Rectangle((0, 0), 1, 1, transform=axes.transAxes, **MISSING))
     axes.set_title(tile.above, fontsize=7, pad=2)
     _write(axes, 0.5, -0.04, tile.below, ha="center", va="top", size=6.5, color="0.3")
 
 
-def _draw_pixels(axes: Axes, image: np.ndarray) -> None:
+def _draw_pixels(axes: mpl.axes.Axes, image: np.ndarray) -> None:
     """Draw an image of Shape (C, H, W) without interpolation."""
     pixels = image.transpose(1, 2, 0)
     grey = pixels.shape[2] == 1
@@ -103,6 +101,6 @@ def _draw_pixels(axes: Axes, image: np.ndarray) -> None:
     )
 
 
-def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
+def _write(axes: mpl.axes.Axes, x: float, y: float, text: str, **style: Any) -> None:
     """Write a text beside an image, at a position relative to its sides."""
     axes.text(x, y, text, transform=axes.transAxes, **style)

@@ -9,13 +9,10 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import seaborn as sns
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
+from gleak.core.lazy import matplotlib as mpl
+from gleak.core.lazy import pandas as pd
+from gleak.core.lazy import seaborn as sns
 from gleak.core.numbers import format_value
 from gleak.figures.canvas.style import (
     NEUTRAL,
@@ -33,6 +30,7 @@ from gleak.studies.figure_spec import Over
 CONTROLS = {TRUTH: (0, (6, 2)), BLIND: (0, (1, 1.5))}
 PAPER, FAILED = "paper", "none succeeded:\nover the failed"
 OF = {"all": "", "successful": "of successes", "successful_else_all": "of successes, if any"}
+ABREAST = 3  # panels
 LEGEND = 1.3  # inches beside the panels
 LINE = 20  # characters of a line of the legend
 LONGEST_TICK = 12  # characters of a line below a tick
@@ -41,7 +39,7 @@ Colour = tuple[float, float, float]
 
 def new_panels(
     lines: int, columns: int, size: tuple[float, float], **shared: Any
-) -> tuple[Figure, np.ndarray]:
+) -> tuple[mpl.figure.Figure, np.ndarray]:
     """Return a figure and its panels, Shape (lines, columns), each of a size in inches."""
     canvas = new_figure(columns * size[0] + LEGEND, lines * size[1])
     canvas.set_layout_engine("constrained")
@@ -51,13 +49,24 @@ def new_panels(
     return canvas, panels
 
 
-def draw_controls(axes: Axes, controls: pd.DataFrame) -> None:
+def facet_panels(
+    count: int, size: tuple[float, float], **shared: Any
+) -> tuple[mpl.figure.Figure, list[mpl.axes.Axes]]:
+    """Return a figure and so many panels, at most three side by side."""
+    columns = min(ABREAST, count)
+    canvas, panels = new_panels(math.ceil(count / columns), columns, size, **shared)
+    for axes in panels.flat[count:]:
+        axes.set_axis_off()
+    return canvas, list(panels.flat[:count])
+
+
+def draw_controls(axes: mpl.axes.Axes, controls: pd.DataFrame) -> None:
     """Draw the means of the controls as lines across a panel."""
     for row in records(controls):
         axes.axhline(row["ours"], color=NEUTRAL, lw=1, ls=CONTROLS[row["attack"]], zorder=1)
 
 
-def mark_missing(axes: Axes, x: float, colour: Colour, reason: str) -> None:
+def mark_missing(axes: mpl.axes.Axes, x: float, colour: Colour, reason: str) -> None:
     """Write a dash for no value, or n/a for a refused cell, at the bottom of a panel."""
     look: dict[str, Any] = {"ha": "center", "weight": "bold", "color": colour}
     axes.text(x, 0.01, format_value(math.nan, reason), transform=axes.get_xaxis_transform(), **look)
@@ -83,10 +92,10 @@ def hues(points: pd.DataFrame) -> dict[str, Colour]:
 
 
 def add_legend(
-    canvas: Figure,
+    canvas: mpl.figure.Figure,
     hue: Axis | None,
     names: AxisLabels,
-    handles: Sequence[Artist],
+    handles: Sequence[mpl.artist.Artist],
     controls: pd.DataFrame,
 ) -> None:
     """Draw the legend beside the panels: the given handles, then the controls that are drawn.
@@ -100,7 +109,7 @@ def add_legend(
     """
     drawn = set(controls.loc[controls["ours"].notna(), "attack"])
     lines = [
-        Line2D(
+        mpl.lines.Line2D(
             [],
             [],
             color=NEUTRAL,
@@ -116,17 +125,19 @@ def add_legend(
     canvas.legend(handles=every, title=title, loc="outside right center", frameon=False)
 
 
-def references(points: pd.DataFrame, looks: Mapping[str, Artist]) -> list[Artist]:
+def references(
+    points: pd.DataFrame, looks: Mapping[str, mpl.artist.Artist]
+) -> list[mpl.artist.Artist]:
     """Return the legend handles of the paper's values and of means over failed attacks, if drawn.
 
     Args:
-        points: from `gleak.figures.points.summarise_points`.
+        points: from `gleak.figures.kinds.plots.summarise_points`.
         looks: a handle for ``published`` and for ``failed``.
     """
     drawn = {"published": points["published"].notna().any(), "failed": points["failed"].any()}
     missing = [] if points["ours"].notna().any() else list(dict.fromkeys(points["shown"]))
     texts = [fill(f"ours: {why_missing(metric)}", LINE) for metric in missing]
-    notes = [Line2D([], [], ls="", label=text) for text in texts]
+    notes = [mpl.lines.Line2D([], [], ls="", label=text) for text in texts]
     return [handle for column, handle in looks.items() if drawn[column]] + notes
 
 

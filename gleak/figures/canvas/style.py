@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
-
-import matplotlib as mpl
-import seaborn as sns
-from matplotlib.figure import Figure
+from typing import Any
 
 from gleak.artifacts.atomic import atomic
-
-if TYPE_CHECKING:
-    import pandas as pd
+from gleak.core.lazy import matplotlib as mpl
+from gleak.core.lazy import pandas as pd
+from gleak.core.lazy import seaborn as sns
 
 PANEL = (3.0, 2.3)  # inches
 PAGE, BROAD_PAGE = 7.2, 10.5  # inches: widest tables of numbers and rows of images; of words
@@ -101,32 +97,32 @@ def colours_of(methods: Sequence[str]) -> list[tuple[float, float, float]]:
     return [palette[number] for number in taken]
 
 
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> mpl.figure.Figure:
     """Return an empty figure of a size in inches, without a GUI backend."""
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height))
 
 
-def save(figure: Figure, stem: Path, conditions: str = "") -> None:
+def save(
+    figure: mpl.figure.Figure, stem: Path, conditions: Mapping[str, str] | None = None
+) -> None:
     """Write ``stem.svg`` and ``stem.png`` without dates or versions in their metadata.
 
     Args:
         figure: what is drawn.
         stem: the files, without their suffixes.
-        conditions: printed below the figure, on lines of its width.
+        conditions: heading -> text, printed below the figure, on lines of its width.
     """
     if conditions:
-        _write_below(figure, conditions)
+        width, height = figure.get_size_inches()
+        text = " ".join(f"{heading}: {text}." for heading, text in conditions.items())
+        lines = fill(text, max(NARROWEST, int(width / SMALL_CHARACTER)))
+        figure.text(0, -BELOW / height, lines, va="top", size=SMALL, color="0.35")
     wide: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DOTS_PER_INCH}
     for kind, metadata in VOLATILE.items():
         with atomic(suffixed(stem, f".{kind}"), private=True) as temporary:
             figure.savefig(temporary, format=kind, metadata=metadata, **wide)
-
-
-def _write_below(figure: Figure, text: str) -> None:
-    """Write a text below a figure."""
-    width, height = figure.get_size_inches()
-    lines = fill(text, max(NARROWEST, int(width / SMALL_CHARACTER)))
-    figure.text(0, -BELOW / height, lines, va="top", size=SMALL, color="0.35")
 
 
 def save_numbers(table: pd.DataFrame, stem: Path) -> None:

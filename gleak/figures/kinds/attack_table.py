@@ -11,10 +11,19 @@ from typing_extensions import override
 
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import SpecError, nearest
+from gleak.core.lazy import pandas as pd
+from gleak.core.numbers import DASH
 from gleak.core.registry import parse, register
 from gleak.core.spec import parameter
+from gleak.figures.canvas.style import save_numbers
+from gleak.figures.canvas.tables import write_table
 from gleak.studies.axis_labels import bare
-from gleak.studies.figure_spec import TABLE_SUFFIXES, FigureData, FigureSpec, as_list
+from gleak.studies.figure_spec import (
+    TABLE_SUFFIXES,
+    FigureData,
+    FigureSpec,
+    as_list,
+)
 
 ATTACK = "attack"
 Facts = Mapping[str, Sequence[str]]
@@ -92,9 +101,27 @@ class Attacks(FigureSpec):
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:
-        from gleak.figures.kinds.table_drawing import draw_attacks
+        rows = [{key: ", ".join(texts) for key, texts in row.items()} for row in self.facts]
+        save_numbers(pd.DataFrame(rows), stem)
+        heading = (self.title, self.reproduces)
+        write_table(self.lay_out(), stem, [f"{DASH} none."], heading=heading, align="left")
 
-        draw_attacks(self, stem)
+    def lay_out(self) -> pd.DataFrame:
+        """Arrange the properties as labelled texts.
+
+        Returns:
+            Index: the attacks; columns: their properties.
+        """
+        label, facts = self.label, self.facts
+        keys = [key for key in facts[0] if key != ATTACK]
+        return pd.DataFrame(
+            [
+                [", ".join(dict.fromkeys(map(label, row[key]))) or DASH for key in keys]
+                for row in facts
+            ],
+            index=pd.Index(map(label, self.attacks), name=label(ATTACK)),
+            columns=list(map(label, keys)),
+        )
 
 
 def facts_of(spec: AttackSpec) -> Facts:

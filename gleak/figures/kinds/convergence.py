@@ -2,23 +2,98 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import model_validator
-from typing_extensions import override
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+    with_config,
+)
+from typing_extensions import TypedDict, override
 
-from gleak.core.errors import SpecError, nearest
+from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.core.errors import IncompatibleError, SpecError, nearest
+from gleak.core.lazy import matplotlib as mpl
+from gleak.core.lazy import pandas as pd
+from gleak.core.numbers import REFUSED
 from gleak.core.registry import register
 from gleak.core.settings import SCALES
 from gleak.core.spec import Spec, parameter
-from gleak.figures.kinds.base import TrainedFigure
+from gleak.figures.canvas.panels import Colour, facet_panels, hues
+from gleak.figures.canvas.style import PANEL, colours, save, save_numbers, theme
+from gleak.figures.statistics import CELL
 from gleak.knowledge.base import Pretraining
+from gleak.studies.axes import Axis
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import FigureData, GridFigure, without_controls
+from gleak.studies.figure_spec import (
+    FigureData,
+    FigureSpec,
+    GridFigure,
+    Shown,
+    without_controls,
+)
+from gleak.studies.refusals import levels_of
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Trained(TypedDict):
+    """A training in a study file: a public dataset, and the spec of the trained knowledge."""
+
+    dataset: str
+    spec: str
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, dict) else value
+
+
+def _canonical(written: Trained) -> Trained:
+    try:
+        training = Pretraining.parse(written["dataset"], written["spec"])
+    except (SpecError, IncompatibleError) as error:
+        raise ValueError(str(error)) from None
+    return {"dataset": str(training.dataset), "spec": str(training.knowledge)}
+
+
+Trainings = Annotated[
+    list[Annotated[Trained, AfterValidator(_canonical)]],
+    BeforeValidator(_as_list),
+    Field(description="the public dataset and the spec of each", min_length=1),
+]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class AtScale(TypedDict):
+    """Fields of a figure that a scale may override."""
+
+    knowledge: Trainings
+
+
+class TrainedFigure(FigureSpec):
+    """Base class of the kinds drawn from trained knowledge, which may differ between scales."""
+
+    knowledge: Trainings
+    quick: AtScale | None = parameter(None, "what is different at this scale")
+    small: AtScale | None = parameter(None, "what is different at this scale")
+    gpu: AtScale | None = parameter(None, "what is different at this scale")
+
+    def written(self, scale: str) -> list[Trained]:
+        """Return the trainings at a scale, as in the study file."""
+        own: AtScale | None = getattr(self, scale, None)
+        return self.knowledge if own is None else own["knowledge"]
+
+    @override
+    def trainings(self, scale: str) -> Sequence[Pretraining]:
+        return [Pretraining.parse(one["dataset"], one["spec"]) for one in self.written(scale)]
 
 
 @register("losses")
@@ -60,9 +135,10 @@ class Losses(TrainedFigure):
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:
-        from gleak.figures.kinds.convergence_drawing import draw_losses
-
-        draw_losses(self, material, stem)
+        table = tabulate_losses([Knowledge.read(path) for path in material.trained])
+        save_numbers(table, stem)
+        with theme():
+            save(_draw_losses(self, table), stem, material.conditions)
 
 
 def _texts(trained: Pretraining) -> set[str]:
@@ -115,6 +191,117 @@ class Traces(GridFigure):
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:
-        from gleak.figures.kinds.convergence_drawing import draw_traces
+        table = tabulate_traces(self, material)
+        save_numbers(table, stem)
+        with theme():
+            save(_draw_traces(self, material.names, table), stem, material.conditions)
 
-        draw_traces(self, material, stem)
+
+TRACE_COLUMNS = [*CELL, "hue", "facet", "iteration", "mean", "low", "high", "victims", "reason"]
+
+
+def tabulate_losses(trained: Sequence[Knowledge]) -> pd.DataFrame:
+    """Tabulate every point of every curve: dataset, knowledge, loss, step and value."""
+    curves = [
+        pd.DataFrame({"loss": name, "step": one.loss_step, "value": values}).assign(
+            dataset=one.dataset, knowledge=one.knowledge
+        )
+        for one in trained
+        for name, values in one.losses.items()
+    ]
+    return pd.concat(curves)[["dataset", "knowledge", "loss", "step", "value"]]
+
+
+def _draw_losses(figure: Losses, table: pd.DataFrame) -> mpl.figure.Figure:
+    names = list(dict.fromkeys(table["loss"]))
+    canvas, panels = facet_panels(len(names), PANEL)
+    shown = list(dict.fromkeys(zip(table["dataset"], table["knowledge"], strict=True)))
+    called = figure.call([Pretraining.parse(*one) for one in shown])
+    for axes, name in zip(panels, names, strict=True):
+        for (dataset, spec), label, colour in zip(shown, called, colours(len(shown)), strict=True):
+            own = (table["dataset"] == dataset) & (table["knowledge"] == spec)
+            curve = table[own & (table["loss"] == name)]
+            axes.plot(curve["step"], curve["value"], color=colour, label=label)
+        axes.set(xlabel="step", ylabel=figure.labels.get(name, name), yscale="log")
+    handles, labels = panels[0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside right center", frameon=False)
+    return canvas
+
+
+def tabulate_traces(figure: Traces, material: FigureData) -> pd.DataFrame:
+    """Tabulate every point of every trace with the labels of its cell; columns `TRACE_COLUMNS`."""
+    names, hue = material.names, Axis.read(figure.hue)
+    facets = None if figure.facets is None else Axis.read(figure.facets)
+    curves = [
+        _trace(shown).assign(
+            **levels_of(shown.cell),
+            hue=hue.label(names, hue.spec(shown.cell)),
+            facet="" if facets is None else facets.label_alone(names, facets.spec(shown.cell)),
+        )
+        for shown in material.shown
+    ]
+    return pd.concat(curves)[TRACE_COLUMNS]
+
+
+def _trace(shown: Shown) -> pd.DataFrame:
+    """Compute the mean, minimum and maximum objective over victims at each recorded iteration.
+
+    A refused cell has one row without numbers.
+
+    Raises:
+        IncompatibleError: if the attack recorded no trace.
+    """
+    if shown.reason:
+        nothing = dict.fromkeys(["iteration", "mean", "low", "high"], math.nan)
+        return pd.DataFrame([{**nothing, "victims": 0, "reason": shown.reason}])
+    reconstruction = Reconstruction.read(shown.reconstruction)
+    if reconstruction.trace_iteration is None or reconstruction.trace_objective is None:
+        raise IncompatibleError(
+            f"{shown.reconstruction}: its attack recorded no trace; exclude it under where"
+        )
+    values = reconstruction.trace_objective
+    return pd.DataFrame(
+        {
+            "iteration": reconstruction.trace_iteration,
+            "mean": values.mean(axis=0),
+            "low": values.min(axis=0),
+            "high": values.max(axis=0),
+            "victims": len(values),
+            "reason": "",
+        }
+    )
+
+
+def _draw_traces(figure: Traces, names: AxisLabels, table: pd.DataFrame) -> mpl.figure.Figure:
+    facets = list(dict.fromkeys(table["facet"]))
+    canvas, panels = facet_panels(len(facets), PANEL, sharex=True, sharey=True)
+    looks = hues(table)
+    for axes, facet in zip(panels, facets, strict=True):
+        _draw_curves(axes, table[table["facet"] == facet], looks)
+        axes.set(title=facet, xlabel="iteration", ylabel=names.metric("objective"), yscale="log")
+        axes.label_outer()
+    handles = {
+        label: line
+        for axes in panels
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    canvas.legend(
+        handles=list(handles.values()),
+        title=Axis.read(figure.hue).title(names),
+        loc="outside right center",
+        frameon=False,
+    )
+    return canvas
+
+
+def _draw_curves(axes: mpl.axes.Axes, table: pd.DataFrame, looks: dict[str, Colour]) -> None:
+    for hue, colour in looks.items():
+        curve = table[table["hue"] == hue]
+        if curve.empty:
+            continue
+        label = f"{hue}: {REFUSED}" if curve["reason"].any() else hue
+        axes.plot(curve["iteration"], curve["mean"], color=colour, label=label)
+        if curve["victims"].max() > 1:
+            axes.fill_between(
+                curve["iteration"], curve["low"], curve["high"], color=colour, alpha=0.18, lw=0
+            )

@@ -1,126 +1,241 @@
-"""Plots of metrics along an axis: bars, lines and distributions."""
+"""Numbers of plots along an axis: means, error bands, published values, means of the controls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+import numpy as np
+from pydantic import Field
 from typing_extensions import override
 
-from gleak.core.registry import register
+from gleak.core.lazy import pandas as pd
+from gleak.core.numbers import format_number
 from gleak.core.spec import Spec, parameter
-from gleak.figures.kinds.base import MeanPlot, Plot
-from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.figure_spec import FigureData, Over, as_list
+from gleak.figures.canvas.style import save_numbers
+from gleak.figures.intervals import mean_interval
+from gleak.figures.published import add_published
+from gleak.figures.statistics import (
+    CELL,
+    Row,
+    band_over_victims,
+    cells_of,
+    records,
+    select,
+    summarise,
+    table_of,
+)
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import CONTROLS, AxisLabels, is_control, read_metric
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, GridFigure, Over, without_controls
 
 
-@register("bar")
-class Bar(MeanPlot):
-    """Bars of the means of up to three metrics, with the paper's values and the controls.
+class Plot(GridFigure):
+    """Base class of the kinds that show metrics along an axis.
 
-    One row of panels for each metric. Colours as in `gleak.figures.kinds.base.Plot`; values of x
-    are in the order of the study.
+    If hue is of the same level as x (``x: defense.std``, ``hue: defense.name``), a cell whose
+    spec lacks the field of x (``none``) is drawn in every colour.
     """
 
-    y: Annotated[list[str], BeforeValidator(as_list)] = Field(
-        description="metric, or a list of them, from top to bottom", min_length=1, max_length=3
-    )
-    log: list[str] = parameter([], "metrics on a logarithmic scale")
-    over: dict[str, Over] = parameter(
-        {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
-    )
+    x: str = Field(description="axis: a level, or a field of its specs such as defense.std")
+    hue: str | None = parameter(None, "axis told apart by colour")
+    facets: str | None = parameter(None, "axis told apart by panels, side by side")
+
+    @property
+    @abstractmethod
+    def measured(self) -> Mapping[str, Over]:
+        """Metrics on y, each with the reconstructions that it averages."""
+
+    @abstractmethod
+    def along(self, names: AxisLabels, spec: Spec) -> float | str:
+        """Return the position of a spec on x: a number, or its tick label."""
+
+    @property
+    def x_axis(self) -> Axis:
+        """Axis of x."""
+        return Axis.read(self.x)
+
+    @property
+    def hue_axis(self) -> Axis | None:
+        """Axis of the colours."""
+        return None if self.hue is None else Axis.read(self.hue)
+
+    @property
+    def facet_axis(self) -> Axis | None:
+        """Axis of the panels."""
+        return None if self.facets is None else Axis.read(self.facets)
 
     @property
     @override
-    def measured(self) -> Mapping[str, Over]:
-        return {metric: self.over.get(metric, "all") for metric in self.y}
-
-    @override
-    def along(self, names: AxisLabels, spec: Spec) -> float | str:
-        return self.x_axis.label_category(names, spec)
-
-    @model_validator(mode="after")
-    def _check_metrics(self) -> Self:
-        if len(set(self.y)) < len(self.y):
-            raise ValueError(f"y {self.y} repeats a metric; name each once")
-        unshown = sorted({*self.log, *self.over} - set(self.y))
-        if unshown:
-            raise ValueError(f"log or over name {unshown}, which are not in y")
-        return self
-
-    @override
-    def draw(self, material: FigureData, stem: Path) -> None:
-        from gleak.figures.kinds.plot_drawing import draw_bar
-
-        draw_bar(self, material, stem)
-
-
-@register("line")
-class Line(MeanPlot):
-    """Mean of a metric along an axis, with a band, the paper's values and the controls.
-
-    Colours as in `gleak.figures.kinds.base.Plot`: a cell without the field of x is the start of
-    every line of its level.
-    """
-
-    y: str = Field(description="metric")
-    x_missing: float = parameter(0.0, "place on x of specs that lack its field")
-    x_scale: Literal["linear", "log", "symlog"] = parameter(
-        "linear", "symlog is log with room for 0"
-    )
-    over: Over = parameter("all", "which reconstructions count; the last: all where none succeeded")
+    def used_metrics(self) -> Sequence[str]:
+        return list(self.measured)
 
     @property
     @override
-    def measured(self) -> Mapping[str, Over]:
-        return {self.y: self.over}
+    def used_axes(self) -> Sequence[str]:
+        return [axis for axis in (self.x, self.hue, self.facets) if axis is not None]
 
     @override
-    def along(self, names: AxisLabels, spec: Spec) -> float | str:
-        place = self.x_axis.place(spec, self.x_missing)
-        return place if isinstance(place, float) else self.x_axis.label(names, spec)
-
-    @override
-    def draw(self, material: FigureData, stem: Path) -> None:
-        from gleak.figures.kinds.plot_drawing import draw_line
-
-        draw_line(self, material, stem)
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        return without_controls(super().chosen(names, cells))
 
 
-@register("distribution")
-class Distribution(Plot):
-    """All values of a metric as points beside a box of their quantiles, with the controls' means.
+class MeanPlot(Plot):
+    """Base class of the plots that show means with their error bands."""
 
-    Boxes show the median and the quartiles, whiskers reach from the 0.05 to the 0.95 quantile.
-    Colours as in `gleak.figures.kinds.base.Plot`; values of x are in the order of the study. The
-    paper's values, which are single numbers, are not shown.
-    """
-
-    source = "CPA Figure 7"
-
-    y: str = Field(description="metric; one value per sample, or per victim of those that are so")
+    error: Literal["ci", "sd"] = parameter(
+        "ci", "95% confidence interval of the mean over victims, or one standard deviation"
+    )
 
     @property
     @override
     def reading(self) -> str:
+        band = "95% confidence intervals" if self.error == "ci" else "standard deviations"
         return (
-            "Points are single values; boxes show their median and quartiles, whiskers the 5% and "
-            "95% quantiles. Grey lines: means of the controls (blind uses no update)."
+            f"Values are means; bands and error bars are {band} over victims, absent for fewer "
+            "than three. Open circles: values of the paper. Grey lines: controls (blind uses no "
+            "update)."
         )
 
-    @property
-    @override
-    def measured(self) -> Mapping[str, Over]:
-        return {self.y: "all"}
 
-    @override
-    def along(self, names: AxisLabels, spec: Spec) -> float | str:
-        return self.x_axis.label_category(names, spec)
+NUMBERS = ["metric", "statistic", "over", "failed", "x", "hue", "facet", "ours", "low", "high"]
+BOOKS = ["published", "incomparable", "count", "rows", "stand_in", "reason"]
+COLUMNS = [*CELL, *NUMBERS, *BOOKS]
 
-    @override
-    def draw(self, material: FigureData, stem: Path) -> None:
-        from gleak.figures.kinds.distribution_drawing import draw_distribution
 
-        draw_distribution(self, material, stem)
+def save_points(
+    figure: MeanPlot, material: FigureData, stem: Path
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Write the numbers of a plot, and return the points and the controls."""
+    points = summarise_points(figure, material)
+    controls = summarise_controls(figure, material)
+    save_numbers(pd.concat([points, controls])[COLUMNS], stem)
+    return points, controls
+
+
+def summarise_points(figure: MeanPlot, material: FigureData) -> pd.DataFrame:
+    """Compute one row per point: cell, position, mean, band, published value; in study order.
+
+    The column ``shown`` has its metric as written in the study.
+    """
+    names, scores = material.names, material.scores
+    chosen = table_of(figure.chosen(names, cells_of(scores)))
+    summaries = [_summarise(figure, scores, *measured) for measured in figure.measured.items()]
+    compared = add_published(chosen.merge(pd.concat(summaries)), material.published, names)
+    return place_rows(figure, names, compared)
+
+
+def place_rows(figure: Plot, names: AxisLabels, table: pd.DataFrame) -> pd.DataFrame:
+    """Add x, hue and facet to the rows of cells, and sort them in the order of the study.
+
+    Args:
+        figure: spec with the axes.
+        names: labels of the grid.
+        table: levels of each cell, the ``cell`` itself, and ``shown``, its metric as written in
+            the study.
+    """
+    cells = list(table["cell"])
+    placed = [point for row in records(table) for point in _place(figure, names, row, cells)]
+    return pd.DataFrame(_sort(figure, names, placed))
+
+
+def summarise_controls(figure: Plot, material: FigureData) -> pd.DataFrame:
+    """Compute the controls' means over all cells of each panel; columns as of the points."""
+    names = material.names
+    selected = names.select(figure.where)
+    wanted = {level: str(spec) for level, spec in selected.items() if level != "attack"}
+    scores = select(material.scores, wanted)
+    cells = scores.drop_duplicates(CELL)[[*CELL, "cell"]]
+    rows = [
+        {**row, "facet": facet, "shown": metric}
+        for metric in figure.measured
+        for row in records(summarise(scores, read_metric(metric)).merge(cells, on=CELL))
+        if is_control(row["cell"])
+        for facet in _panels_of_control(figure, names, row["cell"])
+    ]
+    table = pd.DataFrame(rows, columns=[*COLUMNS, "shown"])
+    sums = {"ours": "mean", "count": "sum", "rows": "sum"}
+    same = dict.fromkeys(["metric", "statistic", "over", "failed"], "first")
+    groups = table.groupby(["shown", "facet", "attack"], as_index=False, sort=False)
+    return groups.agg({**sums, **same}).reindex(columns=table.columns)
+
+
+def _summarise(figure: MeanPlot, scores: pd.DataFrame, shown: str, over: Over) -> pd.DataFrame:
+    metric = read_metric(shown)
+    interval = partial(mean_interval, binary=metric.binary)
+    bands = band_over_victims(scores, metric, over, interval if figure.error == "ci" else deviation)
+    summary = summarise(scores, metric, "mean", over).assign(shown=shown)
+    return summary.merge(bands, on=CELL, how="left")
+
+
+def deviation(values: np.ndarray) -> tuple[float, float]:
+    """Compute the mean minus and plus one standard deviation; NaN for a single value."""
+    if len(values) < 2:
+        return math.nan, math.nan
+    return float(values.mean() - values.std(ddof=1)), float(values.mean() + values.std(ddof=1))
+
+
+def _place(figure: Plot, names: AxisLabels, row: Row, cells: Iterable[Cell]) -> list[Row]:
+    """Return the points of a cell: one, or one per colour if it belongs to several."""
+    cell, x, hue = row["cell"], figure.x_axis, figure.hue_axis
+    placed = {**row, "x": figure.along(names, x.spec(cell)), "facet": _facet(figure, names, cell)}
+    if hue is None:
+        return [{**placed, "hue": ""}]
+    own = hue.label(names, hue.spec(cell))
+    if hue.level != x.level or x.has_field(x.spec(cell)):
+        return [{**placed, "hue": own}]
+    drawn = {x.spec(other) for other in cells}
+    lines = [spec for spec in names.axis(x.level) if spec in drawn and x.has_field(spec)]
+    labels = [hue.label(names, spec) for spec in lines] or [own]
+    return [{**placed, "hue": label} for label in dict.fromkeys(labels)]
+
+
+def _facet(figure: Plot, names: AxisLabels, cell: Cell) -> str:
+    axis = figure.facet_axis
+    return "" if axis is None else axis.label_alone(names, axis.spec(cell))
+
+
+def _panels_of_control(figure: Plot, names: AxisLabels, cell: Cell) -> list[str]:
+    """Return the panels of a control: its own, or all if panels distinguish attacks."""
+    axis = figure.facet_axis
+    if axis is None or axis.level != "attack":
+        return [_facet(figure, names, cell)]
+    attacks = [spec for spec in names.axis("attack") if spec.name not in CONTROLS]
+    return list(dict.fromkeys(axis.label_alone(names, spec) for spec in attacks))
+
+
+def _sort(figure: Plot, names: AxisLabels, points: list[Row]) -> list[Row]:
+    """Sort by metric, panel and colour in the order of the study, then along x."""
+    metrics = list(figure.measured)
+    facets = _rank(figure.facet_axis, names, Axis.label_alone)
+    hues = _rank(figure.hue_axis, names, Axis.label)
+    values = names.axis(figure.x_axis.level)
+
+    def key(row: Row) -> tuple[float, ...]:
+        x = row["x"]
+        along = values.index(figure.x_axis.spec(row["cell"])) if isinstance(x, str) else x
+        return metrics.index(row["shown"]), facets[row["facet"]], hues[row["hue"]], along
+
+    return sorted(points, key=key)
+
+
+def _rank(
+    axis: Axis | None, names: AxisLabels, label: Callable[[Axis, AxisLabels, Spec], str]
+) -> dict[str, int]:
+    """Map the labels of an axis to their rank in the order of the study."""
+    if axis is None:
+        return {"": 0}
+    labels = [label(axis, names, spec) for spec in names.axis(axis.level)]
+    return {label: i for i, label in enumerate(dict.fromkeys(labels))}
+
+
+def categories(figure: Plot, names: AxisLabels, points: pd.DataFrame) -> dict[float | str, str]:
+    """Return the tick label of each x in the points, in the order of the study."""
+    drawn = set(points["x"])
+    order = dict.fromkeys(figure.along(names, spec) for spec in names.axis(figure.x_axis.level))
+    return {x: x if isinstance(x, str) else format_number(x) for x in order if x in drawn}

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
+import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import override
 
+from gleak.core.errors import SpecError
+from gleak.core.lazy import pandas as pd
+from gleak.core.numbers import DASH, REFUSED, format_number, format_value
 from gleak.core.registry import register
-from gleak.core.spec import parameter
+from gleak.core.spec import Spec, parameter
+from gleak.figures.canvas.style import save_numbers
+from gleak.figures.canvas.tables import OURS, PAPER, write_table
+from gleak.figures.intervals import mean_interval
+from gleak.figures.published import add_published
+from gleak.figures.statistics import (
+    CELL,
+    SETTING,
+    Row,
+    band_over_victims,
+    cells_of,
+    records,
+    spread_over_victims,
+    summarise,
+    table_of,
+    why_missing,
+    worse_than_blind,
+)
+from gleak.metrics.base import MetricSpec
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import CONTROLS, AxisLabels, read_metric
 from gleak.studies.figure_spec import (
     TABLE_SUFFIXES,
     FigureData,
@@ -21,6 +47,10 @@ from gleak.studies.figure_spec import (
 )
 
 METRIC = "metric"
+MARK, FAILED, WORSE, INCOMPARABLE = "*", "†", "▾", "‡"
+UNCERTAIN = ["spread", "low", "high"]
+NUMBERS = ["metric", "statistic", "over", "failed", "ours", *UNCERTAIN, "victims", "worse"]
+BOOKS = ["published", "incomparable", "count", "rows", "stand_in", "reason"]
 Statistics = Annotated[list[Statistic], BeforeValidator(as_list), Field(min_length=1)]
 
 
@@ -94,6 +124,208 @@ class Table(GridFigure):
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:
-        from gleak.figures.kinds.table_drawing import draw_table
+        long = summarise_table(self, material)
+        save_numbers(long[[*CELL, *NUMBERS, *BOOKS]], stem)
+        cells, bold = lay_out(self, material.names, long)
+        write_table(
+            cells,
+            stem,
+            explain(long, material.names),
+            heading=(self.title, self.reproduces),
+            conditions=material.conditions,
+            bold=bold,
+        )
 
-        draw_table(self, material, stem)
+
+def summarise_table(figure: Table, material: FigureData) -> pd.DataFrame:
+    """Compute the long form: one row per cell and metric, in the order of the study."""
+    names, scores = material.names, material.scores
+    chosen = table_of(figure.chosen(names, cells_of(scores)))
+    long = chosen.merge(pd.concat(_summarise(figure, scores, *entry) for entry in figure.entries))
+    axes = [*figure.rows, *figure.columns]
+    ranked = sorted(records(long), key=lambda row: _ranks(axes, figure, names, row))
+    return add_published(pd.DataFrame(ranked), material.published, names)
+
+
+def _summarise(
+    figure: Table, scores: pd.DataFrame, shown: str, statistic: Statistic
+) -> pd.DataFrame:
+    """Compute one statistic of each cell, its spread, and whether it is worse than blind."""
+    metric, over = read_metric(shown), figure.over.get(shown, "all")
+    summary = summarise(scores, metric, statistic, over)
+    summary["worse"] = worse_than_blind(summary, metric)
+    joined = summary.merge(_spread(figure, scores, metric, over), on=CELL, how="left")
+    blank = dict.fromkeys(UNCERTAIN, math.nan)
+    return joined.assign(shown=shown, **({} if statistic == "mean" else blank))
+
+
+def _spread(figure: Table, scores: pd.DataFrame, metric: MetricSpec, over: Over) -> pd.DataFrame:
+    """Compute the standard deviation of each cell over victims, or the interval of its mean."""
+    spread = spread_over_victims(scores, metric, over)
+    if not figure.intervals:
+        return spread.assign(low=math.nan, high=math.nan)
+    ends = band_over_victims(scores, metric, over, partial(mean_interval, binary=metric.binary))
+    return spread.assign(spread=math.nan).merge(ends, on=CELL)
+
+
+def _ranks(axes: list[str], figure: Table, names: AxisLabels, row: Row) -> list[int]:
+    """Return the index of a row along each axis, in the order of the study."""
+    return [
+        figure.entries.index((row["shown"], row["statistic"]))
+        if axis == METRIC
+        else names.axis(Axis.read(axis).level).index(Axis.read(axis).spec(row["cell"]))
+        for axis in axes
+    ]
+
+
+def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> tuple[pd.DataFrame, ...]:
+    """Arrange the numbers as texts in rows and columns.
+
+    Args:
+        figure: axes of the rows and columns.
+        names: labels of the grid.
+        long: from `summarise_table`.
+
+    Returns:
+        Texts, and whether each is the best of several attacks. Index: labels of the rows; columns:
+        labels of the columns, and ours or paper where the paper has values. Rows and columns
+        without any value are left out, unless all are.
+
+    Raises:
+        SpecError: if two cells have the same labels.
+    """
+    rows, usual = records(long.assign(best=is_best(long))), usual_number(long)
+    texts: dict[tuple[str, ...], str] = {}
+    best = set[tuple[str, ...]]()
+    for row in rows:
+        key = _key(figure, names, row)
+        if (*key, OURS) in texts:
+            raise SpecError(f"two cells are labelled {' / '.join(key)}: give them different labels")
+        texts[*key, OURS] = _text(row, usual)
+        texts[*key, PAPER] = (
+            INCOMPARABLE if row["incomparable"] else format_number(row["published"])
+        )
+        if row["best"]:
+            best.add((*key, OURS))
+    depth = len(figure.rows)
+    across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
+    index = list(dict.fromkeys(key[:depth] for key in texts))
+    heads = list(dict.fromkeys(_key(figure, names, row)[depth:] for row in across))
+    columns = [(*head, source) for head in heads for source in (OURS, PAPER)]
+    keys = [[(*line, *column) for column in columns] for line in index]
+    cells = pd.DataFrame(
+        [[texts.get(key, DASH) for key in line] for line in keys],
+        index=pd.MultiIndex.from_tuples(
+            index, names=[Axis.read(a).title(names) for a in figure.rows]
+        ),
+        columns=pd.MultiIndex.from_tuples(columns),
+    )
+    bold = pd.DataFrame([[key in best for key in line] for line in keys], cells.index)
+    bold.columns = cells.columns
+    filled = (cells != DASH).to_numpy(dtype=bool)
+    if not filled.any():
+        filled[:, ::2] = True
+    kept = np.flatnonzero(filled.any(axis=1)), np.flatnonzero(filled.any(axis=0))
+    headings = _headings([columns[number] for number in kept[1]])
+    return tuple(frame.iloc[kept].set_axis(headings, axis=1) for frame in (cells, bold))
+
+
+def _headings(keys: list[Any]) -> pd.MultiIndex:
+    """Head columns with ours only where the paper's are beside them; drop the level if nowhere."""
+    paired = {key[:-1] for key in keys if key[-1] == PAPER}
+    heads = [key if key[:-1] in paired else (*key[:-1], "") for key in keys]
+    return pd.MultiIndex.from_tuples(heads if paired else [key[:-1] for key in heads])
+
+
+def is_best(long: pd.DataFrame) -> pd.Series:
+    """Return True for the best attack on each setting, by each metric of reconstructions.
+
+    There is none where the best is worse than the blind control, where all are equal, and of means
+    over successful reconstructions, which attacks do not have in common.
+    """
+    specs = long["metric"].map(read_metric)
+    compared = specs.map(lambda spec: spec.level == "attack" and spec.per == "sample")
+    compared &= long["statistic"].isin(("mean", "median", "best")) & (long["over"] == "all")
+    compared &= long["ours"].notna() & ~long["attack"].isin(CONTROLS)
+    rows = long[compared]
+    higher = specs[compared].map(lambda spec: spec.better == "higher")
+    quality = rows["ours"].where(higher, -rows["ours"])
+    groups = quality.groupby([rows[level] for level in ("metric", "statistic", *SETTING)])
+    best = (quality == groups.transform("max")) & (quality > groups.transform("min"))
+    return (best & ~rows["worse"]).reindex(long.index, fill_value=False)
+
+
+def _key(figure: Table, names: AxisLabels, row: Row) -> tuple[str, ...]:
+    """Return the labels of the row of a number, then those of its column."""
+    across = _labels(figure.columns, names, row, Axis.label_alone)
+    return (*_labels(figure.rows, names, row), *across)
+
+
+def _text(row: Row, usual: int) -> str:
+    """Return the number of a cell with its spread, an unusual number of victims, and its marks."""
+    text = format_value(row["ours"], row["reason"])
+    if math.isnan(row["ours"]):
+        return text
+    if not math.isnan(row["spread"]):
+        text += f" ± {_two_digits(row['spread'])}"
+    if not math.isnan(row["low"]):
+        text += f" [{format_number(row['low'])}, {format_number(row['high'])}]"
+    if row["victims"] > 0 and row["victims"] != usual:
+        text += f" ({row['victims']:.0f})"
+    return text + FAILED * row["failed"] + f" {WORSE}" * row["worse"]
+
+
+def _two_digits(value: float) -> str:
+    return format_number(float(f"{value:.1e}"))
+
+
+def usual_number(long: pd.DataFrame) -> int:
+    """Return the number of victims that most means are over; 0 if there are no victims."""
+    counted = long["victims"].dropna()
+    return 0 if counted.empty else int(counted.mode().iloc[0])
+
+
+def _labels(
+    axes: list[str],
+    names: AxisLabels,
+    row: Row,
+    label: Callable[[Axis, AxisLabels, Spec], str] = Axis.label,
+) -> tuple[str, ...]:
+    read = ((text, Axis.read(text)) for text in axes)
+    return tuple(
+        _metric(names, row) if text == METRIC else label(axis, names, axis.spec(row["cell"]))
+        for text, axis in read
+    )
+
+
+def _metric(names: AxisLabels, row: Row) -> str:
+    mark = "" if row["over"] == "all" else MARK
+    statistic = "" if row["statistic"] == "mean" else f"{row['statistic']} "
+    return f"{statistic}{names.metric(row['shown'])}{mark}"
+
+
+def explain(long: pd.DataFrame, names: AxisLabels) -> list[str]:
+    """Explain the signs of a table, its numbers of victims, and which metrics have no value."""
+    usual = usual_number(long)
+    unit = "victim" if long["client"].any() else "network"
+    victims = f"n = {usual} {unit if usual == 1 else f'{unit}s'}"
+    shown = long[long["ours"].notna()]
+    missing = [metric for metric, ours in long.groupby("shown")["ours"] if ours.isna().all()]
+    reasons = [f"{names.metric(str(metric))} {why_missing(str(metric))}" for metric in missing]
+    incomparable = [str(reason) for reason in long["incomparable"].unique() if reason]
+    refused = [str(reason) for reason in long["reason"].unique() if reason]
+    signs = {
+        victims: usual > 0,
+        "(n) where another number": (shown["victims"].dropna() != usual).any(),
+        f"± standard deviation over {unit}s": long["spread"].notna().any(),
+        f"[low, high] 95% confidence interval over {unit}s": long["low"].notna().any(),
+        "bold: the best attack on a setting": is_best(long).any(),
+        f"{MARK} over successful reconstructions": (long["over"] != "all").any(),
+        f"{FAILED} no successes; mean over failures, at their last iteration": long["failed"].any(),
+        f"{WORSE} worse than the blind control, which uses no update": shown["worse"].any(),
+        f"{INCOMPARABLE} not comparable: {'; '.join(incomparable)}": bool(incomparable),
+        f"{DASH} no value": long["ours"].isna().any(),
+        f"{REFUSED} {'; '.join(refused)}": bool(refused),
+        "; ".join(reasons): bool(missing),
+    }
+    return [f"{sentence}." for sentence, needed in signs.items() if needed]

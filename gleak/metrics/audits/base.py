@@ -23,13 +23,16 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
+from gleak.metrics.audits.client_gradients import measure_reach
 from gleak.metrics.audits.weight_matrices import (
     Balanced,
     Reach,
@@ -39,11 +42,8 @@ from gleak.metrics.audits.weight_matrices import (
     submatrix,
     used_submatrix,
 )
-from gleak.metrics.base import MetricUnavailable, ParametersMetricSpec
-
-if TYPE_CHECKING:
-    from gleak.artifacts.dataset import Dataset
-    from gleak.artifacts.model import Model
+from gleak.metrics.base import Level, MetricUnavailable, ScoreSpec
+from gleak.models.broadcast import load_network
 
 REACH_SAMPLES = 128
 """Number of samples on which a client measures which weights are reached."""
@@ -171,8 +171,6 @@ class Broadcast:
         """Reach of the samples in each parameter; empty without samples."""
         if self.samples is None or not self.has_samples:
             return {}
-        from gleak.metrics.audits.client_gradients import measure_reach
-
         return measure_reach(self.network(), self.samples, REACH_SAMPLES, self.seed)
 
     def network(self) -> torch.nn.Module:
@@ -181,8 +179,6 @@ class Broadcast:
         Raises:
             ArtifactError: the parameters do not match the architecture.
         """
-        from gleak.models.broadcast import load_network
-
         return self._build() if self._build else load_network(self.model, "the parameters")
 
     def findings(self, audit: AuditSpec) -> list[Finding]:
@@ -213,6 +209,20 @@ def _layer(
     weights = values.astype(np.result_type(values, np.float32), copy=False)
     matrix = weights.reshape(len(values), -1)
     return Layer(stem, matrix, parameters.get(f"{stem}.bias"), values.ndim == 2, reach)
+
+
+class ParametersMetricSpec(ScoreSpec):
+    """Base of the metrics with one value per broadcast, computed by a client."""
+
+    level: ClassVar[Level] = "crafting"
+
+    @abstractmethod
+    def measure(self, broadcast: Broadcast) -> float:
+        """Compute the value.
+
+        Raises:
+            MetricUnavailable: not defined for these parameters.
+        """
 
 
 class AuditSpec(ParametersMetricSpec):

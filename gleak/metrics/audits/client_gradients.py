@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gleak.artifacts.dataset import Dataset
 from gleak.core.lazy import torch
 from gleak.metrics.audits.weight_matrices import Reach
 from gleak.models.batching import memory_slices
 from gleak.runtime.seeding import stream, torch_stream
-
-if TYPE_CHECKING:
-    from gleak.artifacts.dataset import Dataset
 
 
 def measure_reach(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,8 @@ from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.audits.base import AuditSpec, Finding
+from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding, Layer
 from gleak.metrics.base import MetricUnavailable
-
-if TYPE_CHECKING:
-    from gleak.metrics.audits.base import Broadcast, Layer
 
 FEWEST_BIASES = 5
 MOST = 0.75

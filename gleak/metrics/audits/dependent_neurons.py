@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.audits.base import AuditSpec, Finding, evenly_spaced
-
-if TYPE_CHECKING:
-    from gleak.metrics.audits.base import Broadcast
-    from gleak.metrics.audits.weight_matrices import Balanced
+from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding, evenly_spaced
+from gleak.metrics.audits.weight_matrices import Balanced
 
 COSINE = 0.999
 ISOLATED = 0.955

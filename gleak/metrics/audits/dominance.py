@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.audits.base import AuditSpec, Finding
+from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding
+from gleak.metrics.audits.client_gradients import gradient_norms
 from gleak.metrics.base import MetricUnavailable
-
-if TYPE_CHECKING:
-    from gleak.metrics.audits.base import Broadcast
 
 VANISHED = 1e-3
 FEWEST_SAMPLES = 8
@@ -54,8 +50,6 @@ class AuditDominance(AuditSpec):
                 f"it needs {FEWEST_SAMPLES} of the client's own samples or more; give samples "
                 "(--data)"
             )
-        from gleak.metrics.audits.client_gradients import gradient_norms
-
         norms = gradient_norms(broadcast.network(), data, self.samples, broadcast.seed)
         passing = {name: _passing(*values) for name, values in norms.items()}
         enough = {name: values for name, values in passing.items() if len(values[0])}

@@ -6,20 +6,15 @@ of a line is sum(w^2)^2 / sum(w^4): 1 if a single weight dominates it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.audits.base import AuditSpec, Finding
+from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding, Layer
 from gleak.metrics.audits.weight_matrices import Concentration, concentration, row_blocks
 from gleak.metrics.base import MetricUnavailable
-
-if TYPE_CHECKING:
-    from gleak.metrics.audits.base import Broadcast, Layer
 
 MOST_EFFECTIVE = 1.5
 FEWEST_LINE_VALUES = 16

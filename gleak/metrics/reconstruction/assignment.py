@@ -9,15 +9,12 @@ control.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
-if TYPE_CHECKING:
-    from gleak.artifacts.private import Private
-    from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.core.lazy import scipy
 
 UNASSIGNED = -1
 
@@ -130,7 +127,7 @@ def assign(costs: np.ndarray) -> np.ndarray:
     Returns:
         Shape (N), positions among the M; -1 for none.
     """
-    rows, columns = linear_sum_assignment(costs)
+    rows, columns = scipy.optimize.linear_sum_assignment(costs)
     order = np.full(len(costs), UNASSIGNED)
     order[rows] = columns
     return order
@@ -169,4 +166,4 @@ def _squared_errors(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
     """Compute sums over features, Shape (N, M); their optimum is that of the means."""
     features = math.prod(truth.shape[1:])
     flat = (samples.reshape(len(samples), features) for samples in (truth, estimate))
-    return np.asarray(cdist(*flat, metric="sqeuclidean"))
+    return np.asarray(scipy.spatial.distance.cdist(*flat, metric="sqeuclidean"))

@@ -54,10 +54,13 @@ def test_two_lines_of_one_attack_differ_and_leave_the_colours_of_others() -> Non
 
 def test_conditions_are_written_below_a_figure(tmp_path: Path) -> None:
     heights = []
-    for name, text in (("without", ""), ("with", "Data: digits. Network: LeNet. " * 8)):
+    for name, conditions in (
+        ("without", {}),
+        ("with", {"Data": "digits, " * 20, "Network": "LeNet"}),
+    ):
         figure = new_figure(3, 2)
         figure.add_axes((0.1, 0.1, 0.8, 0.8))
-        save(figure, tmp_path / name, text)
+        save(figure, tmp_path / name, conditions)
         with Image.open(tmp_path / f"{name}.png") as picture:
             heights.append(picture.height)
     assert heights[1] > heights[0] + 50

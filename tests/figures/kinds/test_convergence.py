@@ -14,7 +14,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import find, parse
 from gleak.core.spec import build_spec
-from gleak.figures.kinds.convergence_drawing import tabulate_losses, tabulate_traces
+from gleak.figures.kinds.convergence import tabulate_losses, tabulate_traces
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData, FigureSpec, Shown

@@ -12,7 +12,7 @@ import pytest
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.figures.kinds.heatmap_drawing import tabulate_tiles
+from gleak.figures.kinds.heatmap import tabulate_tiles
 from gleak.figures.published import empty_published
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from PIL import Image
 
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
@@ -16,7 +16,7 @@ from gleak.figures.kinds.result_table import Table
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData
-from tests.score_tables import with_specs
+from tests.score_tables import read_page, with_specs
 
 Scored = Callable[..., pd.DataFrame]
 FIELDS = {
@@ -81,16 +81,44 @@ def test_numbers_equal_a_hand_computation(material: FigureData, tmp_path: Path):
     assert table["published"].notna().sum() == 2
 
 
-def test_text_forms_show_the_same_cells(material: FigureData, tmp_path: Path):
-    make().draw(material, tmp_path / "table2")
-    lines = (tmp_path / "table2.md").read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:6]]
-    assert cells[0] == ["dataset", "metric", "CPL, ours", "CPL, paper", "blind"]
-    assert cells[2] == ["photos (for CIFAR-10)", "success content", "0.5", "0.973", "0"]
-    assert cells[3] == ["photos (for CIFAR-10)", "MSE*", "4.0e-4 (1)", "2.2e-4", "–"]
-    assert cells[5] == ["digits", "MSE*", "2.0e-4 ± 1.4e-4", "–", "–"]
+def test_page_and_latex_show_the_same_cells(material: FigureData, tmp_path: Path):
+    odd = replace(material.names, labels={**material.names.labels, "mse": "MSE_% & <more>"})
+    shown = replace(material, names=odd, conditions={"Data": "photos"})
+    make(title="Success", reproduces="Table 2").draw(shown, tmp_path / "table2")
+    rows, below = read_page(tmp_path / "table2.html")
+    assert rows == [
+        ["", "", "CPL", "blind"],
+        ["dataset", "metric", "ours", "paper", ""],
+        ["photos (for CIFAR-10)", "success content", "0.5", "0.973", "0"],
+        ["MSE_% & <more>*", "4.0e-4 (1)", "2.2e-4", "–"],
+        ["digits", "success content", "1", "–", "–"],
+        ["MSE_% & <more>*", "2.0e-4 ± 1.4e-4", "–", "–"],
+    ]
+    assert below.endswith("– no value.\n\n\nDataphotos")
+    page = (tmp_path / "table2.html").read_text(encoding="utf-8")
+    assert '<h1>Success</h1>\n<p class="source">Table 2</p>' in page
     latex = (tmp_path / "table2.tex").read_text(encoding="utf-8")
-    assert r"MSE* & 4.0e-4 (1) & 2.2e-4 & –" in latex
+    assert r"MSE\_\% \& <more>* & 4.0e-4 (1) & 2.2e-4 & --" in latex
+    assert "% Data: photos\n" in latex
+
+
+def test_files_are_the_same_each_time(
+    material: FigureData, draw_twice: Callable[[Table, FigureData], None]
+):
+    draw_twice(make(), material)
+
+
+def test_the_best_of_several_attacks_is_bold(material: FigureData, scored: Scored, tmp_path: Path):
+    others = [
+        scored("mse", [[0.2], [0.2]], dataset="photos", attack="dlg"),
+        scored("mse", [[1e-4], [3e-4]], dataset="digits", attack="dlg"),
+    ]
+    several = replace(material, scores=pd.concat([material.scores, *others]))
+    make(over={}, metrics=["mse"]).draw(several, tmp_path / "t")
+    bold = re.findall("<b>(.*?)</b>", (tmp_path / "t.html").read_text(encoding="utf-8"))
+    assert bold == ["0.2"], "not CPL, which is worse than blind; on digits all are equal"
+    assert r"\bfseries 0.2" in (tmp_path / "t.tex").read_text(encoding="utf-8")
+    assert "bold: the best attack on a setting." in read_page(tmp_path / "t.html")[1]
 
 
 def test_intervals_stand_in_place_of_deviations(material: FigureData, tmp_path: Path):
@@ -100,82 +128,45 @@ def test_intervals_stand_in_place_of_deviations(material: FigureData, tmp_path: 
     table = pd.read_csv(tmp_path / "table2.csv").set_index(["dataset", "attack", "metric"])
     rate = table.loc[("photos", "cpl+restarts=0", "success_content")]
     assert rate[["low", "high"]].tolist() == pytest.approx([0.0676, 0.9324], abs=1e-4)
-    text = (tmp_path / "table2.md").read_text(encoding="utf-8")
+    text = (tmp_path / "table2.html").read_text(encoding="utf-8")
     assert "0.5 [0.06759, 0.9324]" in text
     assert "[low, high] 95% confidence interval over victims" in text
     assert "±" not in text
-
-
-def test_texts_are_escaped_for_latex(material: FigureData, names: AxisLabels, tmp_path: Path):
-    odd = replace(names, labels={"mse": "MSE_% & more"})
-    make().draw(FigureData(material.scores, material.published, odd), tmp_path / "t")
-    assert r"MSE\_\% \& more" in (tmp_path / "t.tex").read_text(encoding="utf-8")
-
-
-def test_the_picture_is_wide_enough_and_the_same_each_time(material: FigureData, tmp_path: Path):
-    for name in ("first", "second"):
-        make().draw(material, tmp_path / name)
-    for suffix in (".svg", ".png"):
-        first, second = (tmp_path / f"{name}{suffix}" for name in ("first", "second"))
-        assert first.read_bytes() == second.read_bytes()
-    with Image.open(tmp_path / "first.png") as picture:
-        assert picture.width > picture.height > 200
-        assert "Software" not in picture.info
-
-
-def test_every_suffix_is_written(material: FigureData, tmp_path: Path):
-    make().draw(material, tmp_path / "table2.of.paper")
-    written = {path.name for path in tmp_path.iterdir()}
-    assert written == {f"table2.of.paper{suffix}" for suffix in Table.suffixes}
 
 
 def test_statistics_are_chosen_by_metric(material: FigureData, tmp_path: Path):
     make(over={}, statistics={"mse": "max"}).draw(material, tmp_path / "t")
     table = pd.read_csv(tmp_path / "t.csv").set_index(["dataset", "attack", "metric"]).sort_index()
     assert table.loc[("photos", "cpl+restarts=0", "mse"), "ours"] == 0.5
-    assert "max MSE" in (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "max MSE" in (tmp_path / "t.html").read_text(encoding="utf-8")
 
 
 def test_a_metric_has_as_many_entries_as_statistics(material: FigureData, tmp_path: Path):
     fields = {"rows": ["dataset", "attack"], "columns": ["metric"], "over": {}, "metrics": ["mse"]}
     make(**fields, statistics={"mse": ["mean", "min", "max", "var"]}).draw(material, tmp_path / "t")
-    lines = (tmp_path / "t.md").read_text(encoding="utf-8").splitlines()
-    head, photos = ([cell.strip() for cell in lines[n].strip("|").split("|")] for n in (0, 2))
-    assert head[2:] == [
-        "MSE, ours",
-        "MSE, paper",
-        "min MSE",
-        "max MSE",
-        "var MSE",
-    ]
+    head, _, photos, *_ = read_page(tmp_path / "t.html")[0]
+    assert head[2:] == ["MSE", "min MSE", "max MSE", "var MSE"]
     assert photos[2:] == ["0.2502 ± 0.35 ▾", "2.2e-4", "4.0e-4", "0.5", "0.1248"]
 
 
 def test_values_of_the_failed_are_marked(material: FigureData, tmp_path: Path):
     make(over={"mse": "successful_else_all"}).draw(material, tmp_path / "t")
-    text = (tmp_path / "t.md").read_text(encoding="utf-8")
-    photos = next(line for line in text.splitlines() if "MSE*" in line)
-    assert [cell.strip() for cell in photos.strip("|").split("|")][2:] == [
+    rows, below = read_page(tmp_path / "t.html")
+    assert next(row for row in rows if row[0] == "MSE*")[1:] == [
         "4.0e-4 (1)",
         "2.2e-4",
         "0.2 ± 0.14†",
     ]
-    assert "* over successful reconstructions. † none succeeded" in text
+    assert "* over successful reconstructions.\n† no successes; mean over failures" in below
     table = pd.read_csv(tmp_path / "t.csv").set_index(["dataset", "attack", "metric"]).sort_index()
     assert table.loc[("photos", "blind", "mse"), "failed"]
     assert table["failed"].sum() == 1
 
 
-def test_signs_are_explained_where_they_stand(material: FigureData, tmp_path: Path):
-    make(over={}).draw(material, tmp_path / "t")
-    text = (tmp_path / "t.md").read_text(encoding="utf-8")
-    assert "*" not in text and "†" not in text
-
-
 def test_controls_without_any_value_have_no_line(material: FigureData, tmp_path: Path):
     fields = {"rows": ["attack"], "columns": ["dataset"], "metrics": ["mse"]}
     make(**fields).draw(material, tmp_path / "t")
-    assert "blind" not in (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "blind" not in (tmp_path / "t.html").read_text(encoding="utf-8")
     assert "blind" in (tmp_path / "t.csv").read_text()
 
 
@@ -231,24 +222,19 @@ def test_a_metric_without_any_value_has_no_column_and_a_line_of_reason(
     table = pd.concat([material.scores, nothing])
     figure = make(**fields, metrics=["mse", "lpips"])
     figure.draw(replace(material, scores=table), tmp_path / "t")
-    text = (tmp_path / "t.md").read_text(encoding="utf-8")
-    assert "lpips" not in text.splitlines()[0]
-    assert "lpips could not be computed: its weights are missing (make weights)." in text
+    rows, below = read_page(tmp_path / "t.html")
+    assert not any("lpips" in text for row in rows for text in row)
+    assert "lpips could not be computed: its weights are missing (make weights)." in below
 
 
 def test_numbers_of_victims_and_what_is_worse_than_blind_are_explained(
     material: FigureData, tmp_path: Path
 ):
     make(over={}).draw(material, tmp_path / "t")
-    text = (tmp_path / "t.md").read_text(encoding="utf-8")
-    assert "0.2502 ± 0.35 ▾" in text
-    assert "n = 2 victims. ± standard deviation over victims. ▾ worse than the blind" in text
-
-
-def test_conditions_stand_below_the_table(material: FigureData, tmp_path: Path):
-    make().draw(replace(material, conditions="Data: photos."), tmp_path / "t")
-    assert (tmp_path / "t.md").read_text(encoding="utf-8").endswith("\nData: photos.\n")
-    assert "% Data: photos.\n" in (tmp_path / "t.tex").read_text(encoding="utf-8")
+    rows, below = read_page(tmp_path / "t.html")
+    assert any("0.2502 ± 0.35 ▾" in row for row in rows)
+    assert "n = 2 victims.\n± standard deviation over victims.\n▾ worse than the blind" in below
+    assert "*" not in below and "†" not in below
 
 
 def test_published_values_of_other_metrics_are_marked_and_the_reason_is_below(
@@ -256,7 +242,7 @@ def test_published_values_of_other_metrics_are_marked_and_the_reason_is_below(
 ) -> None:
     published = material.published.replace({"metric": {"success_content": OTHER_SUCCESS}})
     make().draw(replace(material, published=published), tmp_path / "table2")
-    text = (tmp_path / "table2.md").read_text()
+    text = (tmp_path / "table2.html").read_text(encoding="utf-8")
     assert "‡" in text
     reason = f"‡ not comparable: published is {OTHER_SUCCESS}, ours success_content."
     assert reason in text

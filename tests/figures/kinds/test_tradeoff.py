@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.figures.kinds.tradeoff_drawing import frontier, tabulate_points
+from gleak.figures.kinds.tradeoff import frontier, tabulate_points
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData, FigureSpec

@@ -15,8 +15,8 @@ from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.figures.canvas.image_grid import EMPTY, MISSING, TileRow
-from gleak.figures.kinds.image_drawing import lay_out_results, lay_out_search
-from gleak.figures.strips import read_strips, read_values
+from gleak.figures.kinds.images import lay_out_results, lay_out_search
+from gleak.figures.kinds.samples import read_strips, read_values
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData, Shown

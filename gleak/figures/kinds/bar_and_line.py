@@ -1,22 +1,21 @@
-"""Drawing of bar and line plots."""
+"""Bar and line plots."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-import pandas as pd
-import seaborn as sns
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from pydantic import BeforeValidator, Field, model_validator
+from typing_extensions import override
 
+from gleak.core.lazy import matplotlib as mpl
+from gleak.core.lazy import pandas as pd
+from gleak.core.lazy import seaborn as sns
 from gleak.core.numbers import format_number
+from gleak.core.registry import register
+from gleak.core.spec import Spec, parameter
 from gleak.figures.canvas.panels import (
     FAILED,
     PAPER,
@@ -24,6 +23,7 @@ from gleak.figures.canvas.panels import (
     Slots,
     add_legend,
     draw_controls,
+    facet_panels,
     hues,
     label_metric,
     mark_missing,
@@ -31,13 +31,89 @@ from gleak.figures.canvas.panels import (
     references,
     wrap,
 )
-from gleak.figures.canvas.style import NEUTRAL, PANEL, save, save_numbers, theme
-from gleak.figures.kinds.base import MeanPlot
-from gleak.figures.kinds.plots import Bar, Line
-from gleak.figures.points import COLUMNS, categories, summarise_controls, summarise_points
+from gleak.figures.canvas.style import NEUTRAL, PANEL, save, theme
+from gleak.figures.kinds.plots import (
+    MeanPlot,
+    categories,
+    save_points,
+)
 from gleak.figures.statistics import Row, records
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.figure_spec import FigureData
+from gleak.studies.figure_spec import FigureData, Over, as_list
+
+
+@register("bar")
+class Bar(MeanPlot):
+    """Bars of the means of up to three metrics, with the paper's values and the controls.
+
+    One row of panels for each metric. Colours as in `gleak.figures.kinds.base.Plot`; values of x
+    are in the order of the study.
+    """
+
+    y: Annotated[list[str], BeforeValidator(as_list)] = Field(
+        description="metric, or a list of them, from top to bottom", min_length=1, max_length=3
+    )
+    log: list[str] = parameter([], "metrics on a logarithmic scale")
+    over: dict[str, Over] = parameter(
+        {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
+    )
+
+    @property
+    @override
+    def measured(self) -> Mapping[str, Over]:
+        return {metric: self.over.get(metric, "all") for metric in self.y}
+
+    @override
+    def along(self, names: AxisLabels, spec: Spec) -> float | str:
+        return self.x_axis.label_category(names, spec)
+
+    @model_validator(mode="after")
+    def _check_metrics(self) -> Self:
+        if len(set(self.y)) < len(self.y):
+            raise ValueError(f"y {self.y} repeats a metric; name each once")
+        unshown = sorted({*self.log, *self.over} - set(self.y))
+        if unshown:
+            raise ValueError(f"log or over name {unshown}, which are not in y")
+        return self
+
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
+        points, controls = save_points(self, material, stem)
+        with theme():
+            save(_draw_bars(self, material.names, points, controls), stem, material.conditions)
+
+
+@register("line")
+class Line(MeanPlot):
+    """Mean of a metric along an axis, with a band, the paper's values and the controls.
+
+    Colours as in `gleak.figures.kinds.base.Plot`: a cell without the field of x is the start of
+    every line of its level.
+    """
+
+    y: str = Field(description="metric")
+    x_missing: float = parameter(0.0, "place on x of specs that lack its field")
+    x_scale: Literal["linear", "log", "symlog"] = parameter(
+        "linear", "symlog is log with room for 0"
+    )
+    over: Over = parameter("all", "which reconstructions count; the last: all where none succeeded")
+
+    @property
+    @override
+    def measured(self) -> Mapping[str, Over]:
+        return {self.y: self.over}
+
+    @override
+    def along(self, names: AxisLabels, spec: Spec) -> float | str:
+        place = self.x_axis.place(spec, self.x_missing)
+        return place if isinstance(place, float) else self.x_axis.label(names, spec)
+
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
+        points, controls = save_points(self, material, stem)
+        with theme():
+            save(_draw_lines(self, material.names, points, controls), stem, material.conditions)
+
 
 ALONE, BESIDE = 0.9, 0.6  # width of a bar in shares of its slot: alone, beside a marker
 HEIGHT = 1.8  # inches of a panel where there are several, one below the other
@@ -47,36 +123,13 @@ MARKER: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": "", "
 
 LINE_MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 CROSS: dict[str, Any] = {"marker": "x", "color": "black", "ls": "", "markeredgewidth": 1}
-ABREAST = 3
 MOST_TICKS = 8
 Looks = dict[str, tuple[Colour, str]]
-Draw = Callable[[Any, AxisLabels, pd.DataFrame, pd.DataFrame], Figure]
-
-
-def draw_plot(figure: MeanPlot, material: FigureData, stem: Path, draw: Draw) -> None:
-    """Write a figure and the numbers in it.
-
-    Args:
-        figure: spec of a line or bar plot.
-        material: data it is drawn from.
-        stem: the files, without their suffixes.
-        draw: function of the spec, the labels, the points and the controls.
-    """
-    points = summarise_points(figure, material)
-    controls = summarise_controls(figure, material)
-    save_numbers(pd.concat([points, controls])[COLUMNS], stem)
-    with theme():
-        save(draw(figure, material.names, points, controls), stem, material.conditions)
-
-
-def draw_bar(figure: Bar, material: FigureData, stem: Path) -> None:
-    """Write a bar plot and the numbers in it."""
-    draw_plot(figure, material, stem, _draw_bars)
 
 
 def _draw_bars(
     figure: Bar, names: AxisLabels, points: pd.DataFrame, controls: pd.DataFrame
-) -> Figure:
+) -> mpl.figure.Figure:
     controls = controls[(controls["ours"] > 0) | ~controls["shown"].isin(figure.log)]
     facets = list(dict.fromkeys(points["facet"]))
     labels = categories(figure, names, points)
@@ -102,13 +155,15 @@ def _draw_bars(
     return canvas
 
 
-def _draw_bar_panel(axes: Axes, slots: Slots, points: pd.DataFrame, controls: pd.DataFrame) -> None:
+def _draw_bar_panel(
+    axes: mpl.axes.Axes, slots: Slots, points: pd.DataFrame, controls: pd.DataFrame
+) -> None:
     draw_controls(axes, controls)
     for row in records(points):
         _draw_bar(axes, slots, row)
 
 
-def _draw_bar(axes: Axes, slots: Slots, row: Row) -> None:
+def _draw_bar(axes: mpl.axes.Axes, slots: Slots, row: Row) -> None:
     """Draw a bar with its error band, or a dash, and the paper's value beside it."""
     key, colour = (row["x"], row["hue"]), slots.colours[row["hue"]]
     x = slots.bar(*key)
@@ -121,7 +176,7 @@ def _draw_bar(axes: Axes, slots: Slots, row: Row) -> None:
     axes.plot(slots.marker(*key), row["published"], color=colour, **MARKER)
 
 
-def _make_logarithmic(axes: Axes, drawn: pd.DataFrame) -> None:
+def _make_logarithmic(axes: mpl.axes.Axes, drawn: pd.DataFrame) -> None:
     """Set a logarithmic scale that starts a decade below the data, so that no bar vanishes."""
     values = drawn[["ours", "low", "published"]].to_numpy(dtype=float)
     axes.set_yscale("log")
@@ -129,40 +184,31 @@ def _make_logarithmic(axes: Axes, drawn: pd.DataFrame) -> None:
         axes.set_ylim(bottom=10 ** math.floor(math.log10(values[values > 0].min() / 2)))
 
 
-def _bar_handles(points: pd.DataFrame, slots: Slots) -> list[Artist]:
-    bars: list[Artist] = [
-        Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
+def _bar_handles(points: pd.DataFrame, slots: Slots) -> list[mpl.artist.Artist]:
+    bars: list[mpl.artist.Artist] = [
+        mpl.patches.Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
     ]
     beside = {
-        "published": Line2D([], [], color=NEUTRAL, label=PAPER, **MARKER),
-        "failed": Patch(facecolor=NEUTRAL, label=FAILED, **HATCH),
+        "published": mpl.lines.Line2D([], [], color=NEUTRAL, label=PAPER, **MARKER),
+        "failed": mpl.patches.Patch(facecolor=NEUTRAL, label=FAILED, **HATCH),
     }
     return bars + references(points, beside)
 
 
-def draw_line(figure: Line, material: FigureData, stem: Path) -> None:
-    """Write a line plot and the numbers in it."""
-    draw_plot(figure, material, stem, _draw_lines)
-
-
 def _draw_lines(
     figure: Line, names: AxisLabels, points: pd.DataFrame, controls: pd.DataFrame
-) -> Figure:
+) -> mpl.figure.Figure:
     facets = list(dict.fromkeys(points["facet"]))
-    columns = min(ABREAST, len(facets))
-    lines = math.ceil(len(facets) / columns)
-    canvas, panels = new_panels(lines, columns, PANEL, sharex=True, sharey=True)
+    canvas, panels = facet_panels(len(facets), PANEL, sharex=True, sharey=True)
     points, ticks = _positions(figure, names, points)
     looks = _looks(points)
     label = label_metric(names, figure.y, figure.over)
-    for axes, facet in zip(panels.flat, facets, strict=False):
+    for axes, facet in zip(panels, facets, strict=True):
         _draw_line_panel(axes, points[points["facet"] == facet], looks)
         draw_controls(axes, controls[controls["facet"] == facet])
         axes.set(title=facet, xlabel=figure.x_axis.title(names), ylabel=label)
         _scale(axes, figure, points, ticks)
         axes.label_outer()
-    for axes in panels.flat[len(facets) :]:
-        axes.set_axis_off()
     add_legend(canvas, figure.hue_axis, names, _line_handles(points, looks), controls)
     return canvas
 
@@ -186,7 +232,7 @@ def _looks(points: pd.DataFrame) -> Looks:
     }
 
 
-def _draw_line_panel(axes: Axes, points: pd.DataFrame, looks: Looks) -> None:
+def _draw_line_panel(axes: mpl.axes.Axes, points: pd.DataFrame, looks: Looks) -> None:
     for hue, (colour, marker) in looks.items():
         line = points[points["hue"] == hue]
         look: dict[str, Any] = {"color": colour, "marker": marker}
@@ -199,7 +245,9 @@ def _draw_line_panel(axes: Axes, points: pd.DataFrame, looks: Looks) -> None:
     axes.plot(failed["x"], failed["ours"], zorder=3, **CROSS)
 
 
-def _scale(axes: Axes, figure: Line, points: pd.DataFrame, ticks: dict[float, str]) -> None:
+def _scale(
+    axes: mpl.axes.Axes, figure: Line, points: pd.DataFrame, ticks: dict[float, str]
+) -> None:
     places = sorted(set(points["x"]))
     positive = [x for x in places if x > 0]
     if figure.x_scale == "symlog" and positive:
@@ -208,22 +256,22 @@ def _scale(axes: Axes, figure: Line, points: pd.DataFrame, ticks: dict[float, st
     elif figure.x_scale == "log":
         axes.set_xscale("log")
     if len(places) <= MOST_TICKS:
-        axes.xaxis.set_major_locator(FixedLocator(places))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_number(x)))
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_locator(mpl.ticker.FixedLocator(places))
+        axes.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda x, _: format_number(x)))
+        axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     if ticks:
         axes.set_xticks(list(ticks), wrap(ticks.values()))
 
 
-def _line_handles(points: pd.DataFrame, looks: Looks) -> list[Artist]:
-    lines: list[Artist] = [
-        Line2D([], [], color=colour, marker=marker, label=hue, markeredgewidth=0)
+def _line_handles(points: pd.DataFrame, looks: Looks) -> list[mpl.artist.Artist]:
+    lines: list[mpl.artist.Artist] = [
+        mpl.lines.Line2D([], [], color=colour, marker=marker, label=hue, markeredgewidth=0)
         for hue, (colour, marker) in looks.items()
         if hue
     ]
     paper: dict[str, Any] = {"color": NEUTRAL, "marker": "o", "markerfacecolor": "white"}
     beside = {
-        "published": Line2D([], [], ls="--", lw=1, label=PAPER, **paper),
-        "failed": Line2D([], [], label=FAILED, **CROSS),
+        "published": mpl.lines.Line2D([], [], ls="--", lw=1, label=PAPER, **paper),
+        "failed": mpl.lines.Line2D([], [], label=FAILED, **CROSS),
     }
     return lines + references(points, beside)

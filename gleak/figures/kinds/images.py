@@ -1,51 +1,94 @@
-"""Drawing of image grids."""
+"""Grids of images: the truth, the course of searches, and reconstructions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import model_validator
+from typing_extensions import override
 
 from gleak.core.numbers import REFUSED, format_number
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.figures.canvas.image_grid import EMPTY, Tile, TileRow, draw_grid
 from gleak.figures.canvas.style import save, save_numbers, theme
-from gleak.figures.kinds.samples import Images
-from gleak.figures.strips import (
+from gleak.figures.kinds.samples import (
     NO_VALUES,
     RESULT,
     SNAPSHOT,
     TRUTH,
     Picture,
+    SampleFigure,
     Strip,
-    Values,
     read_strips,
     read_values,
     tabulate_strips,
 )
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import FigureData, Shown
+from gleak.studies.figure_spec import FigureData
 
 
-def draw_images(figure: Images, material: FigureData, stem: Path) -> None:
-    """Write an image grid and the errors of the images in it."""
-    strips = [
-        strip
-        for shown in material.shown
-        for strip in read_strips(figure, shown, _values(figure, shown, material))
-    ]
-    save_numbers(tabulate_strips(strips), stem)
-    rows = LAYOUTS[figure.layout](strips, material.names)
-    with theme():
-        save(draw_grid(rows), stem, material.conditions)
+@register("images")
+class Images(SampleFigure):
+    """True images beside their reconstructions, with the error below each.
 
+    Layout ``search`` has one row per sample: truth, start, snapshots of the search, result. Layout
+    ``results`` has one row per cell with the results of its first victims, below a row of the
+    truth, which cells with the same samples share. Results that did not converge are marked.
 
-def _values(figure: Images, shown: Shown, material: FigureData) -> Values:
-    """Return the scores that results and picks need; none if the MSE of the images is enough."""
-    unused = figure.pick == "first" and figure.metric == "mse"
-    return NO_VALUES if unused else read_values(figure, shown, material.scores)
+    Reconstructions are matched to the truth by an optimal assignment, as in scoring. A sample that
+    was not recovered has a hatched tile. Of a large batch, each cell's best and worst samples can
+    be shown.
+    """
+
+    layout: Literal["search", "results"] = parameter(
+        "search", "the course of each search, or its end"
+    )
+    snapshots: int = parameter(
+        4, "layout search: snapshots between start and result, spread evenly", ge=0
+    )
+
+    @property
+    @override
+    def reading(self) -> str:
+        return (
+            "Reconstructions are assigned to the true images so that their total error is least. "
+            "The number below an image is its error or score. Hatched: not recovered."
+        )
+
+    @property
+    @override
+    def course(self) -> int | None:
+        return self.snapshots if self.layout == "search" else None
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> Self:
+        if self.layout == "results" and "snapshots" in self.model_fields_set:
+            raise ValueError("layout results shows no snapshots; remove snapshots")
+        if self.layout == "search" and self.metric != "mse":
+            raise ValueError("layout search shows the MSE of snapshots; remove metric")
+        return self
+
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
+        # The MSE of the images is computed here; other metrics are those of the scores.
+        scored = self.pick != "first" or self.metric != "mse"
+        strips = [
+            strip
+            for shown in material.shown
+            for strip in read_strips(
+                self, shown, read_values(self, shown, material.scores) if scored else NO_VALUES
+            )
+        ]
+        save_numbers(tabulate_strips(strips), stem)
+        lay_out = lay_out_search if self.layout == "search" else lay_out_results
+        with theme():
+            save(draw_grid(lay_out(strips, material.names)), stem, material.conditions)
 
 
 def lay_out_search(strips: list[Strip], names: AxisLabels) -> list[TileRow]:
@@ -106,12 +149,6 @@ def _truth_of(cell: list[Strip]) -> list[bytes]:
     """Return the true images of a cell as bytes; none if the cell was refused."""
     truths = [strip.pictures[0].pixels for strip in cell]
     return [truth.tobytes() for truth in truths if truth is not None]
-
-
-LAYOUTS: dict[str, Callable[[list[Strip], AxisLabels], list[TileRow]]] = {
-    "search": lay_out_search,
-    "results": lay_out_results,
-}
 
 
 def _headings(cell: Cell, names: AxisLabels, levels: list[str]) -> list[str]:

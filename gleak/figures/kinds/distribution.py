@@ -1,17 +1,19 @@
-"""Drawing of distributions and their quantiles."""
+"""Distributions of a metric along an axis, and their quantiles."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from pydantic import Field
+from typing_extensions import override
 
+from gleak.core.lazy import matplotlib as mpl
+from gleak.core.lazy import pandas as pd
+from gleak.core.registry import register
+from gleak.core.spec import Spec
 from gleak.figures.canvas.panels import (
     Slots,
     add_legend,
@@ -23,11 +25,51 @@ from gleak.figures.canvas.panels import (
     wrap,
 )
 from gleak.figures.canvas.style import NEUTRAL, PANEL, save, save_numbers, theme
-from gleak.figures.kinds.plots import Distribution
-from gleak.figures.points import categories, place_rows, summarise_controls
+from gleak.figures.kinds.plots import Plot, categories, place_rows, summarise_controls
 from gleak.figures.statistics import CELL, Row, cells_of, counted, records, summarise, table_of
 from gleak.studies.axis_labels import AxisLabels, read_metric
-from gleak.studies.figure_spec import FigureData
+from gleak.studies.figure_spec import FigureData, Over
+
+
+@register("distribution")
+class Distribution(Plot):
+    """All values of a metric as points beside a box of their quantiles, with the controls' means.
+
+    Boxes show the median and the quartiles, whiskers reach from the 0.05 to the 0.95 quantile.
+    Colours as in `gleak.figures.kinds.base.Plot`; values of x are in the order of the study. The
+    paper's values, which are single numbers, are not shown.
+    """
+
+    source = "CPA mpl.figure.Figure 7"
+
+    y: str = Field(description="metric; one value per sample, or per victim of those that are so")
+
+    @property
+    @override
+    def reading(self) -> str:
+        return (
+            "Points are single values; boxes show their median and quartiles, whiskers the 5% and "
+            "95% quantiles. Grey lines: means of the controls (blind uses no update)."
+        )
+
+    @property
+    @override
+    def measured(self) -> Mapping[str, Over]:
+        return {self.y: "all"}
+
+    @override
+    def along(self, names: AxisLabels, spec: Spec) -> float | str:
+        return self.x_axis.label_category(names, spec)
+
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
+        boxes = summarise_quantiles(self, material)
+        controls = summarise_control_means(self, material)
+        save_numbers(pd.concat([boxes, controls])[COLUMNS], stem)
+        values = place_values(self, material, boxes)
+        with theme():
+            save(_draw(self, material.names, boxes, controls, values), stem, material.conditions)
+
 
 BOX = 0.5  # width of a box relative to its slot; the rest is for its values
 FILLED = 0.8  # share of the rest that the values spread over
@@ -36,20 +78,9 @@ KEY = "quartiles,\n5% to 95%"
 STATISTICS = {"whislo": "q0.05", "q1": "q0.25", "med": "q0.5", "q3": "q0.75", "whishi": "q0.95"}
 FAINTEST, FAINT = 0.2, 0.5  # opacity of a point among thousands and among few
 DOTS: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": True}
-Values = dict[tuple[str, ...], pd.Series]
 QUANTILES = {"q0.05": 0.05, "q0.25": 0.25, "q0.5": 0.5, "q0.75": 0.75, "q0.95": 0.95}
 PLACE = ["x", "hue", "facet"]
 COLUMNS = [*CELL, "metric", *PLACE, *QUANTILES, "mean", "count", "rows", "reason"]
-
-
-def draw_distribution(figure: Distribution, material: FigureData, stem: Path) -> None:
-    """Write a distribution plot and the quantiles in it."""
-    boxes = summarise_quantiles(figure, material)
-    controls = summarise_control_means(figure, material)
-    save_numbers(pd.concat([boxes, controls])[COLUMNS], stem)
-    values = place_values(figure, material, boxes)
-    with theme():
-        save(_draw(figure, material.names, boxes, controls, values), stem, material.conditions)
 
 
 def _draw(
@@ -57,8 +88,8 @@ def _draw(
     names: AxisLabels,
     boxes: pd.DataFrame,
     controls: pd.DataFrame,
-    values: Values,
-) -> Figure:
+    values: dict[tuple[str, ...], pd.Series],
+) -> mpl.figure.Figure:
     facets = list(dict.fromkeys(boxes["facet"]))
     labels = categories(figure, names, boxes)
     slots = Slots({x: float(i) for i, x in enumerate(labels)}, hues(boxes), BOX)
@@ -77,7 +108,9 @@ def _draw(
     return canvas
 
 
-def _draw_box(axes: Axes, slots: Slots, box: Row, values: Values) -> None:
+def _draw_box(
+    axes: mpl.axes.Axes, slots: Slots, box: Row, values: dict[tuple[str, ...], pd.Series]
+) -> None:
     """Draw a box with its values at its right; a dash if there are none."""
     key, colour = (box["x"], box["hue"]), slots.colours[box["hue"]]
     if not box["count"]:
@@ -105,11 +138,11 @@ def spread(count: int) -> np.ndarray:
     return (np.arange(count) + 0.5) * GOLDEN % 1 - 0.5
 
 
-def _handles(slots: Slots) -> list[Artist]:
-    boxes: list[Artist] = [
-        Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
+def _handles(slots: Slots) -> list[mpl.artist.Artist]:
+    boxes: list[mpl.artist.Artist] = [
+        mpl.patches.Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
     ]
-    return [*boxes, Patch(facecolor="0.85", edgecolor=NEUTRAL, label=KEY)]
+    return [*boxes, mpl.patches.Patch(facecolor="0.85", edgecolor=NEUTRAL, label=KEY)]
 
 
 def summarise_quantiles(figure: Distribution, material: FigureData) -> pd.DataFrame:

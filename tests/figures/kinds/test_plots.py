@@ -11,7 +11,7 @@ import pytest
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.figures.intervals import mean_interval
-from gleak.figures.points import (
+from gleak.figures.kinds.plots import (
     categories,
     deviation,
     summarise_controls,

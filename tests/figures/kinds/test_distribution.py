@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.figures.kinds.distribution_drawing import (
+from gleak.figures.kinds.distribution import (
     QUANTILES,
     place_values,
     spread,

@@ -4,22 +4,33 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
+from itertools import permutations
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cosine
 from torch import Tensor, nn
 
-from gleak.core.errors import ArtifactError
-from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.reconstruction.lpips import Lpips
-from gleak.metrics.reconstruction.oracle_sign import LpipsOracleSign
+from gleak.artifacts.private import Private
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.knowledge.loading import load_knowledge
+from gleak.metrics.base import Comparison, MetricUnavailable
+from gleak.metrics.reconstruction.feature_similarity import EmbeddingCosine, Jaccard, Lpips, shares
+from gleak.metrics.reconstruction.pixel_similarity import LpipsOracleSign
+from gleak.metrics.score import score
+from gleak.metrics.score_table import read_scores
 from gleak.runtime.hub_weights import DIGESTS, checkpoint_path
 from gleak.runtime.perceptual import BACKBONES, Net, perceptual_network
 from gleak.runtime.torchvision_ops import ensure_operators
+from tests.metrics.comparisons import changed
 
 
 def pair(channels: int, side: int) -> tuple[np.ndarray, np.ndarray]:
@@ -219,3 +230,133 @@ def test_the_oracle_of_the_sign_has_the_same_network() -> None:
 def test_two_channels_are_refused(make_comparison):
     with pytest.raises(MetricUnavailable, match="2 channels"):
         Lpips().measure(make_comparison(*pair(2, 64)))
+
+
+Make = Callable[..., Comparison]
+TAGS = st.lists(st.integers(0, 9), min_size=3, max_size=3, unique=True)
+
+
+@given(TAGS, TAGS)
+def test_it_is_the_share_of_the_union_that_is_common(one: list[int], other: list[int]) -> None:
+    expected = len({*one} & {*other}) / len({*one} | {*other})
+    assert shares(np.array([one]), np.array([other])) == pytest.approx(expected)
+
+
+def test_images_are_compared_by_what_the_tagger_sees(make_comparison: Make) -> None:
+    """The stand-in sees the three brightest places: one, two or three of them are kept."""
+    truth = np.zeros((1, 3, 1, 2, 3))
+    truth[..., 0, :] = 1
+    estimate = truth.copy()
+    for sample, moved in ((1, 1), (2, 2)):
+        estimate[0, sample, 0, 0, :moved] = 0
+        estimate[0, sample, 0, 1, :moved] = 1
+    found = Jaccard().measure(make_comparison(truth, estimate))
+    np.testing.assert_allclose(found, [[3 / 3, 2 / 4, 1 / 5]])
+
+
+def test_without_a_tagger_nothing_is_said(make_comparison: Make) -> None:
+    images = np.zeros((1, 1, 1, 2, 3))
+    comparison = replace(make_comparison(images, images), evaluators={})
+    assert not Jaccard().applies(comparison)
+    with pytest.raises(MetricUnavailable, match="names no tagger"):
+        Jaccard().measure(comparison)
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_scores_are_by_the_file_of_the_tagger(
+    images, learned: Callable[[str], Path], tmp_path: Path, columns, make_reconstruction
+) -> None:
+    tagger = learned("tagger")
+    inputs = images.samples("test", slice(6)).reshape(2, 3, *images.shape)
+    labels = np.zeros((2, 3), int)
+    private = Private(inputs=inputs, labels=labels, indices=labels)
+    found = make_reconstruction(inputs=1 - inputs, labels=labels)
+    private.write(tmp_path / "private.h5")
+    found.write(tmp_path / "reconstruction.h5")
+    words = (tmp_path / "private.h5", tmp_path / "scores.csv", columns)
+    score(*words, tmp_path / "reconstruction.h5", [Jaccard()])
+    assert not len(read_scores([tmp_path / "scores.csv"]))
+    table = score(*words, tmp_path / "reconstruction.h5", [Jaccard()], evaluators=[tagger])
+    _, network = load_knowledge(tagger, images.shape)
+    assert set(table["metric"]) == {"jaccard"}
+    assert set(table["value"]) <= {0.0, 0.2, 0.5, 1.0}
+    assert network.tags(torch.rand(2, *images.shape)).shape == (2, 3)
+
+
+def test_a_tagger_that_knows_a_victim_is_refused(
+    images, learned: Callable[[str], Path], tmp_path: Path, columns
+) -> None:
+    inputs = images.samples("train", slice(6)).reshape(2, 3, *images.shape)
+    labels = np.zeros((2, 3), int)
+    Private(inputs=inputs, labels=labels, indices=labels).write(tmp_path / "private.h5")
+    words = (tmp_path / "private.h5", tmp_path / "scores.csv", columns, None)
+    with pytest.raises(
+        IncompatibleError, match=r"knowledge\.h5: trained on tiny, which contains 6"
+    ):
+        score(*words, evaluators=[learned("tagger")])
+
+
+sizes = st.integers(1, 4)
+COSINE = EmbeddingCosine()
+
+
+def compared(truth: np.ndarray, found: np.ndarray) -> Any:
+    """Comparison of one victim, as far as the metric reads it."""
+    return SimpleNamespace(
+        private=SimpleNamespace(embeddings=truth[None]),
+        reconstruction=SimpleNamespace(embeddings=found[None]),
+    )
+
+
+@given(seed=st.integers(0, 2**32 - 1), samples=sizes, sources=sizes)
+def test_no_other_assignment_has_a_greater_sum(seed: int, samples: int, sources: int):
+    generator = np.random.default_rng(seed)
+    truth, found = generator.normal(size=(samples, 5)), generator.normal(size=(sources, 5))
+    (values,) = COSINE.measure(compared(truth, found))
+    few, many = sorted([truth, found], key=len)
+    sums = [
+        sum(1 - cosine(one, many[other]) for one, other in zip(few, chosen, strict=True))
+        for chosen in permutations(range(len(many)), len(few))
+    ]
+    assert np.nansum(values) == pytest.approx(max(sums))
+    assert COSINE.matched(compared(truth, found)).sum() == min(samples, sources)
+
+
+@given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 1e3))
+def test_neither_order_nor_scale_enters(seed: int, scale: float):
+    generator = np.random.default_rng(seed)
+    truth = generator.random((4, 6), dtype=np.float32)
+    found = scale * truth[generator.permutation(4)]
+    np.testing.assert_allclose(COSINE.measure(compared(truth, found)), 1, rtol=1e-6)
+
+
+def test_the_wrong_sign_counts_as_wrong():
+    truth = np.eye(2, 3)
+    np.testing.assert_allclose(COSINE.measure(compared(truth[:1], -truth[:1])), -1)
+    np.testing.assert_allclose(COSINE.measure(compared(truth, -truth)), 0)
+
+
+def test_vectors_of_zeros_have_the_cosine_0():
+    truth, found = np.array([[1.0, 1], [0, 0]]), np.array([[0.0, 0], [2, 2]])
+    np.testing.assert_allclose(COSINE.measure(compared(truth, found)), [[1, 0]])
+
+
+def test_no_embedding_found_leaves_every_one_unmatched():
+    none = compared(np.ones((3, 2)), np.ones((0, 2)))
+    assert COSINE.matched(none).tolist() == [[False] * 3]
+
+
+def test_embeddings_of_another_layer_are_not_compared():
+    with pytest.raises(MetricUnavailable, match="4 numbers each, the reconstructed ones 3"):
+        COSINE.measure(compared(np.ones((2, 4)), np.ones((2, 3))))
+
+
+def test_applies_where_both_are_there(make_comparison: Callable[..., Comparison]):
+    samples = np.random.default_rng(0).random((1, 2, 1, 4, 4))
+    both = make_comparison(samples, samples)
+    assert COSINE.applies(both)
+    assert both.reconstruction is not None
+    assert not COSINE.applies(changed(both, embeddings=None))
+    assert not COSINE.applies(changed(both, reconstruction=None))
+    without = replace(both.reconstruction, embeddings=None)
+    assert not COSINE.applies(changed(both, reconstruction=without))

@@ -16,7 +16,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.figures.kinds import tags_drawing
+from gleak.figures.kinds import tags
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.figure_spec import FigureData, Shown
@@ -45,7 +45,7 @@ def tagger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         losses={},
         fingerprints=np.zeros(1, np.uint64),
     ).write(path)
-    monkeypatch.setattr(tags_drawing, "load_knowledge", lambda *_: ("tagger", Brightness()))
+    monkeypatch.setattr(tags, "load_knowledge", lambda *_: ("tagger", Brightness()))
     return path
 
 
@@ -73,7 +73,7 @@ def test_tags_stand_in_words_beside_the_share_that_is_in_both(
     assert table["truth"].tolist() == ["dim, grey", "dim, grey"]
     assert table["found"].tolist() == ["white, light", "dim, grey"]
     assert table["jaccard"].tolist() == [0, 1]
-    text = (tmp_path / "tags.md").read_text()
+    text = (tmp_path / "tags.html").read_text()
     assert "white, light" in text
     assert text.count("original") == 2
 
@@ -83,7 +83,7 @@ def test_an_original_that_several_cells_sought_stands_there_once(
 ) -> None:
     cells = shown(snapshots=False), shown(snapshots=False, attack="dlg")
     draw(make(victims=1), tagger, names, tmp_path / "tags", *cells)
-    text = (tmp_path / "tags.md").read_text()
+    text = (tmp_path / "tags.html").read_text()
     assert text.count("original") == 1
     assert "CPL" in text
     assert "dlg" in text
@@ -131,4 +131,4 @@ def test_originals_of_different_datasets_stand_apart(
         for number, dataset in enumerate(names.values["dataset"])
     ]
     draw(make(victims=1), tagger, names, tmp_path / "tags", *cells)
-    assert (tmp_path / "tags.md").read_text().count("original") == 2
+    assert (tmp_path / "tags.html").read_text().count("original") == 2

@@ -16,7 +16,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.figures.strips import pick, read_strips, read_values, tabulate_strips
+from gleak.figures.kinds.samples import pick, read_strips, read_values, tabulate_strips
 from gleak.studies.figure_spec import Shown
 
 

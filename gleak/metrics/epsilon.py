@@ -67,7 +67,7 @@ class GaussianNoiseMetric(MetricSpec):
             return compose_multipliers(
                 comparison.private.noise_multipliers, round(client.gradients_per_sample)
             )
-        sensitivity = self.sensitivity(defense.norm, client.protocol["batch_size"])
+        sensitivity = self.sensitivity(defense.norm, client.protocol.batch_size)
         each = np.full((comparison.victims, client.rounds), defense.deviation / sensitivity)
         return compose_multipliers(each, client.rounds)
 

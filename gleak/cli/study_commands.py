@@ -56,7 +56,7 @@ def add_study_commands(add: Add) -> None:
 
 def add_scale_option(command: ArgumentParser) -> None:
     """Add the option for another scale than the configured one."""
-    command.add_argument("--scale", metavar="SCALE", help="quick, small, gpu or paper")
+    command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
 
 
 def run_validate(arguments: Namespace) -> int:

@@ -164,7 +164,7 @@ def _at(file: GridFile, scale: Scale) -> Axes:
 
 def _levels(file: GridFile, reader: AxisReader) -> list[str]:
     """Return the levels of a grid, and refuse one that ends with what has no scores."""
-    parts = [part for part in (file, file.quick, file.small, file.gpu) if part is not None]
+    parts = [part for part in (file, file.quick, file.small) if part is not None]
     given = [
         level
         for level in LEVELS

@@ -1,6 +1,6 @@
 """Pydantic models of a study file (docs/design.md, "Studies").
 
-Their JSON Schema is ``studies/study.schema.json``, for completion and checks in editors.
+Their JSON Schema, for completion and checks in editors: `gleak.cli.json_schemas`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ class GridFile(Axes):
     )
     quick: Axes | None = None
     small: Axes | None = None
-    gpu: Axes | None = None
 
 
 class Changes(Axes):
@@ -120,7 +119,6 @@ class Scales(BaseModel):
 
     quick: Changes = Changes()
     small: Changes = Changes()
-    gpu: Changes = Changes()
 
 
 class StudyFile(BaseModel):

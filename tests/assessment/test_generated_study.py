@@ -166,7 +166,7 @@ def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows
 
 def test_a_scale_is_a_size_whatever_it_takes(resolved: Resolve) -> None:
     found = {}
-    for scale in ("quick", "small", "gpu"):
+    for scale in ("quick", "small"):
         deployment = resolved(budget={"scale": scale})
         found[scale] = choose_effort(deployment, lambda e, d=deployment: text_of(d, e))
     efforts, minutes = zip(*found.values(), strict=True)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from gleak.cli.common import EXIT_FINDING
+from gleak.cli.json_schemas import schema_files
 from tests.project import ROOT, Project
 from tests.recorded_json import RecordedJson
 from tests.slurm.cluster import Cluster, Record
@@ -28,7 +29,7 @@ SUBMIT = (
     *("--slurm-partition-config", str(PROFILE / "partitions.yaml")),
     *SITE,
 )
-REPORT = RecordedJson(json.loads((ROOT / "report.schema.json").read_text()))
+REPORT = RecordedJson(json.loads(schema_files()["report.schema.json"]))
 
 
 @dataclass(frozen=True)

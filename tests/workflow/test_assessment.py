@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from gleak.assessment.assess import prepare
+from gleak.cli.json_schemas import schema_files
 from gleak.core.settings import Settings
 from gleak.studies.estimate import Plan, jobs
 from gleak.studies.stage_files import StudyPart, table_of
@@ -41,7 +42,7 @@ save_file({"inputs": inputs, "labels": labels}, "truth.safetensors")
 """
 SMALL = {"model": "lenet", "data": "digits", "victims": 5, "iterations": 300}
 RECORDED = Path(__file__).parent / "reports"
-REPORT = RecordedJson(json.loads((ROOT / "report.schema.json").read_text()))
+REPORT = RecordedJson(json.loads(schema_files()["report.schema.json"]))
 TEN: dict[str, dict[str, Any]] = {
     "ward": {},
     "pictures": {"pictures": False},

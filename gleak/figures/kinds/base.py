@@ -170,7 +170,6 @@ class TrainedFigure(FigureSpec):
     knowledge: Trainings
     quick: AtScale | None = parameter(None, "what is different at this scale")
     small: AtScale | None = parameter(None, "what is different at this scale")
-    gpu: AtScale | None = parameter(None, "what is different at this scale")
 
     def written(self, scale: str) -> list[Trained]:
         """Return the trainings at a scale, as in the study file."""

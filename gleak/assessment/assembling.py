@@ -146,7 +146,7 @@ def _unchecked(cell: Cell, measured: Measured) -> Unchecked:
     """Return by how many clients an attack met its own criterion."""
     converged = measured.reconstruction(cell).converged
     return Unchecked(
-        capture=cell.client.capture,
+        capture=cell.captured.capture,
         attack=str(cell.attack),
         clients=len(converged),
         converged=int(converged.sum()),
@@ -214,7 +214,7 @@ def rounds_of(captured: Iterable[Cell]) -> dict[str, dict[int, Cell]]:
     """Return the captures of each training of several rounds, by their numbers."""
     found: dict[str, dict[int, Cell]] = {}
     for cell in captured:
-        if name := ROUND.fullmatch(cell.client.capture):
+        if name := ROUND.fullmatch(cell.captured.capture):
             found.setdefault(name["training"], {})[int(name["number"])] = cell
     return {training: rounds for training, rounds in found.items() if len(rounds) > 1}
 

@@ -140,7 +140,7 @@ def unchecked_samples(measured: Measured) -> Iterator[Shown]:
         if cell.dataset.modality == "image":
             found = measured.reconstruction(cell).inputs[:, 0]
             for client, sample in enumerate(found[:SHOWN_CLIENTS]):
-                caption = f"Client {client} of {cell.client.capture}, {cell.attack}"
+                caption = f"Client {client} of {cell.captured.capture}, {cell.attack}"
                 yield Shown(caption, "", sample_uri(sample))
 
 

@@ -166,7 +166,7 @@ def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
 
 
 def _has_truth(cell: Cell, settings: Settings) -> bool:
-    return (Captures(settings.captures).folder(cell.client.capture) / PRIVATE).is_file()
+    return (Captures(settings.captures).folder(cell.captured.capture) / PRIVATE).is_file()
 
 
 def _training_and_client(deployment: Deployment, captured: tuple[Cell, ...]) -> tuple[Any, Any]:

@@ -51,7 +51,7 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
         results: results folder.
         config: keys of the configuration with other values.
     """
-    client = cell.client
+    client = cell.captured
     file = "reconstruction.h5" if capture.comparison is None else "scores.csv"
     words = ["snakemake", str(Paths(results).folder(cell) / file)]
     if config:

@@ -81,7 +81,7 @@ def run_import(arguments: Namespace) -> int:
     captures = Captures(settings.captures)
     every = {_cell(name, files, arguments): files for name, files in _files(arguments).items()}
     for cell in every:
-        captures.check_new(cell.client.capture, replace=arguments.replace)
+        captures.check_new(cell.captured.capture, replace=arguments.replace)
     agree = True
     for cell, files in every.items():
         capture = import_capture(

@@ -58,20 +58,20 @@ def check_own_model(cell: Cell, data_dir: Path) -> None:
 
 def _checks(cell: Cell, network: nn.Module, classes: int) -> dict[str, Callable[[], None]]:
     """Return the check of the network by each level of the cell."""
-    shape, client = cell.dataset.shape, cell.specs.get("client")
-    run = network if client is None else _run_by_clients(network, client.batch_norm)
-    asked = {
-        "training": (network, shape),
-        "crafting": (network, shape, classes),
-        "client": (network, shape),
-        "defense": (run, shape),
-        "attack": (run, shape, classes, client),
-    }
-    return {
-        level: partial(cell.specs[level].check_network, *arguments)
-        for level, arguments in asked.items()
-        if level in cell.specs
-    }
+    shape = cell.dataset.shape
+    checks: dict[str, Callable[[], None]] = {}
+    if "training" in cell.specs:
+        checks["training"] = partial(cell.training.check_network, network, shape)
+    if "crafting" in cell.specs:
+        checks["crafting"] = partial(cell.crafting.check_network, network, shape, classes)
+    if "client" in cell.specs:
+        checks["client"] = partial(cell.client.check_network, network, shape)
+        network = _run_by_clients(network, cell.client.batch_norm)
+    if "defense" in cell.specs:
+        checks["defense"] = partial(cell.defense.check_network, network, shape)
+    if "attack" in cell.specs:
+        checks["attack"] = partial(cell.attack.check_network, network, shape, classes, cell.client)
+    return checks
 
 
 @lru_cache(KEPT)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gleak.core.errors import SpecError, nearest
-from gleak.core.settings import Scale
+from gleak.core.settings import NO_GPU_SCALE, Scale
 from gleak.core.spec import FILE_NAME
 
 Name = Annotated[str, Field(pattern=FILE_NAME)]
@@ -19,6 +19,17 @@ Name = Annotated[str, Field(pattern=FILE_NAME)]
 Fields = dict[str, Any]
 Item = str | Fields
 Axis = Item | list[Item]
+
+
+REMOVED = {"stands_for": "key 'stands_for' is now called 'proxy_for'", "gpu": NO_GPU_SCALE}
+
+
+def refuse_removed(written: Any) -> Any:
+    """Return what a study file has under a key; raise an error for keys of earlier versions."""
+    for key in REMOVED:
+        if isinstance(written, Mapping) and key in written:
+            raise ValueError(REMOVED[key])
+    return written
 
 
 class NoBetterThanBlind(BaseModel):
@@ -75,10 +86,8 @@ class Axes(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_renamed(cls, written: Any) -> Any:
-        if isinstance(written, Mapping) and "stands_for" in written:
-            raise ValueError("key 'stands_for' is now called 'proxy_for'")
-        return written
+    def _check_removed(cls, written: Any) -> Any:
+        return refuse_removed(written)
 
 
 class GridFile(Axes):
@@ -119,6 +128,11 @@ class Scales(BaseModel):
 
     quick: Changes = Changes()
     small: Changes = Changes()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_removed(cls, written: Any) -> Any:
+        return refuse_removed(written)
 
 
 class StudyFile(BaseModel):

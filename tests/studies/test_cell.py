@@ -63,8 +63,6 @@ def test_a_level_that_is_not_there_is_an_attribute_error() -> None:
     cell = Cell.parse({"dataset": "digits"})
     with pytest.raises(AttributeError, match="this cell has no model; it is digits"):
         _ = cell.model
-    with pytest.raises(AttributeError, match="a cell has no 'atack'; did you mean 'attack'"):
-        _ = cell.atack
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gleak.figures.published import read_published
 from gleak.studies.study import Study, load_study
 
 STUDIES = Path(__file__).parents[2] / "studies"
-HEAVY = ("torch._C", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
+HEAVY = ("torch._C", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
 CONTENT: dict[str, Any] = {
     "title": "Attacks",
     "paper": "Somebody 2020",

@@ -1,36 +1,23 @@
 """Estimated cost of a study, computed from its specs before any job: jobs, hours, gigabytes.
 
-The constants were measured on one core of an Intel Xeon with AVX-512. A job takes the time of a
-job of its stage with little work, which depends on how jobs are started (`Machine.starts`), and for
-its computations
+A job takes, on one core of the reference machine (an Intel Xeon with AVX-512),
 
-    multiply_adds / 4e10 per second + calls x 5 ms
+    START_SECONDS + multiply_adds / 4e10 per second + calls x 5 ms
 
-all divided by the speed of the machine, if that was measured (`gleak.studies.machine`). A call
-is one evaluation of all victims of an attack in one batch. An attack is assumed to use the whole
-budget of every victim:
+divided by the speed of this machine, if that was measured (`gleak.studies.machine`). A call is one
+evaluation of all victims of an attack in one batch; an attack is assumed to use the whole budget of
+every victim. `gleak.studies.job_costs` counts multiply-adds, calls and bytes. The studies' totals
+at the quick scale are within a factor of two of what was measured; single attacks within three.
+Unmixing (seconds to minutes a victim) is not counted.
 
-    multiply_adds = victims x samples x evaluations x passes x multiply_adds of a forward pass
-
-with 12 passes for gradient matching and 3 for feature inversion (`AttackSpec.passes`). Gradients of
-convolutions are formed for each victim, which takes 10 ns a parameter. An attack that repeats a
-client's local steps does so in each evaluation. Training takes epochs x samples x 3 passes,
-training of knowledge steps x batch_size x 3. A client takes 3 for each gradient of a sample, also
-when it audits parameters. Early stopping reduces the cost, unmixing (seconds to minutes a victim)
-is not counted. GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed
-1e12 multiply-adds per second: a few per cent of the peak of a large GPU, because small networks do
-not saturate it; a job with a GPU is not forked.
-
-On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
-compression, sparse updates, snapshots and the small secret of a server that crafts parameters are
-not counted. Properties that only a dataset's files determine are assumed: 100 classes, 10,000
-samples in each split.
+GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed 1e12 multiply-adds
+per second, as small networks do not saturate a GPU; a job with a GPU is not forked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +26,8 @@ from tabulate import tabulate
 from gleak.core.settings import Settings
 from gleak.studies.cell import SCORED_BY
 from gleak.studies.job_costs import CALLS, COSTS, no_cost
-from gleak.studies.machine import Machine
-from gleak.studies.stage_files import Made, StudyPart
+from gleak.studies.machine import START_SECONDS, Machine
+from gleak.studies.stage_files import Made, StudyPart, table_of
 from gleak.studies.stages import STAGES, jobs_behind, path_of
 from gleak.studies.study import Study
 
@@ -71,16 +58,13 @@ class Job:
 
     def seconds(self, machine: Machine) -> float:
         """Return the estimated time on one core of a machine."""
-        return (self._fixed(machine) + self.work / RATE) / machine.relative_speed
+        fixed = START_SECONDS[machine.start_method] + self.calls * CALL_SECONDS
+        return (fixed + self.work / RATE) / machine.relative_speed
 
     def gpu_seconds(self, machine: Machine) -> float:
         """Return the estimated time if the multiply-adds run on a GPU of a machine."""
-        spawning = replace(machine, start_method="spawn")
-        return self._fixed(spawning) / machine.relative_speed + self.work / GPU_RATE
-
-    def _fixed(self, machine: Machine) -> float:
-        """Return the time that does not depend on the number of multiply-adds."""
-        return machine.starts[self.rule] + self.calls * CALL_SECONDS
+        fixed = START_SECONDS["spawn"] + self.calls * CALL_SECONDS
+        return fixed / machine.relative_speed + self.work / GPU_RATE
 
     @property
     def done(self) -> bool:
@@ -100,26 +84,20 @@ def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
     """
     whole = StudyPart(study, settings.scale)
     verdicts = [Made("judge", "csv", whole)] if study.expectations else []
-    figures = [Made("draw", "picture", _part(whole, "figure", name)) for name in study.figures]
-    tables = {name: Made("tabulate", "table", _part(whole, "grid", name)) for name in study.grids}
-    drawn = {
-        name: [made for made in figures if name in study.figure(_name(made)).grids]
-        for name in study.grids
+    figures = {
+        name: Made("draw", "picture", _part(whole, "figure", name)) for name in study.figures
     }
+    tables = {name: table_of(whole, name) for name in study.grids}
     plans = {
-        name: jobs([table], settings) | {_job(made, settings) for made in drawn[name]}
-        for name, table in tables.items()
+        grid: jobs([table], settings)
+        | {_job(figures[name], settings) for name in figures if grid in study.figure(name).grids}
+        for grid, table in tables.items()
     }
-    return {**plans, TOGETHER: jobs([*verdicts, *figures, *tables.values()], settings)}
+    return {**plans, TOGETHER: jobs([*verdicts, *figures.values(), *tables.values()], settings)}
 
 
 def _part(whole: StudyPart, wildcard: str, name: str) -> StudyPart:
     return StudyPart(whole.study, whole.scale, wildcard, name)
-
-
-def _name(made: Made) -> str:
-    assert isinstance(made.subject, StudyPart)
-    return made.subject.name
 
 
 def jobs(targets: Iterable[Made], settings: Settings) -> Plan:
@@ -162,18 +140,20 @@ def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
         heading: what the names are.
         machine: on which the jobs run.
     """
-    rows = [
-        [
-            name,
-            _describe_done(plan),
-            str(len(plan)),
-            format_duration(hours(plan, machine)),
-            format_duration(hours(remaining(plan), machine)),
-            format_duration(gpu_hours(plan, machine)),
-            _round(gigabytes(plan)),
-        ]
-        for name, plan in plans.items()
-    ]
+    rows = []
+    for name, plan in plans.items():
+        cells = frozenset(job for job in plan if job.rule in SCORED_BY.values())
+        rows.append(
+            [
+                name,
+                f"{len(cells - remaining(cells))} of {len(cells)}",
+                str(len(plan)),
+                format_duration(hours(plan, machine)),
+                format_duration(hours(remaining(plan), machine)),
+                format_duration(gpu_hours(plan, machine)),
+                _round(gigabytes(plan)),
+            ]
+        )
     columns = [heading, "cells done", "jobs", "CPU time", "left", "GPU time", "GB on disk"]
     return tabulate(
         rows,
@@ -188,13 +168,13 @@ def describe_assumptions(machine: Machine) -> str:
     """Return what the estimates assume, in one line."""
     speed = machine.relative_speed
     known = machine.speed or "the reference machine's, as gleak plan --measure was never run here"
-    first, *_, last = sorted(seconds / speed for seconds in machine.starts.values())
     return (
         f"Speed: {known}. On one core {RATE * speed / 1e9:.2g} billion multiply-adds per second, "
-        f"{1000 * CALL_SECONDS / speed:.2g} ms a call, {first:.2g} to {last:.2g} s to start a job "
-        f"(start_method {machine.start_method}); each victim's whole budget, no early stopping. On "
-        f"a GPU: {GPU_RATE / 1e9:g} billion (assumed), jobs not forked. Files uncompressed. "
-        "Unmixing (seconds to minutes a victim) is not counted."
+        f"{1000 * CALL_SECONDS / speed:.2g} ms a call, "
+        f"{START_SECONDS[machine.start_method] / speed:.2g} s to start a job (start_method "
+        f"{machine.start_method}); each victim's whole budget, no early stopping. On a GPU: "
+        f"{GPU_RATE / 1e9:g} billion (assumed), jobs not forked. Files uncompressed. Unmixing "
+        "(seconds to minutes a victim) is not counted."
     )
 
 
@@ -227,16 +207,6 @@ def gigabytes(plan: Plan) -> float:
 def remaining(plan: Plan) -> Plan:
     """Return the jobs whose output files do not exist yet."""
     return frozenset(job for job in plan if not job.done)
-
-
-def _describe_done(plan: Plan) -> str:
-    cells = _cells(plan)
-    return f"{len(cells - remaining(cells))} of {len(cells)}"
-
-
-def _cells(plan: Plan) -> Plan:
-    """Return the last job of each cell."""
-    return frozenset(job for job in plan if job.rule in SCORED_BY.values())
 
 
 def format_duration(time: float) -> str:

@@ -1,4 +1,17 @@
-"""Multiply-adds, calls and bytes of the jobs of each stage, for `gleak.studies.estimate`."""
+"""Multiply-adds, calls and bytes of the jobs of each stage, for `gleak.studies.estimate`.
+
+    multiply_adds of an attack = victims x samples x evaluations x passes x those of a forward pass
+
+with 12 passes for gradient matching and 3 for feature inversion (`AttackSpec.passes`). Gradients of
+convolutions are formed for each victim, which takes 10 ns a parameter. An attack that repeats a
+client's local steps does so in each evaluation. Training takes epochs x samples x 3 passes,
+training of knowledge steps x batch_size x 3. A client takes 3 for each gradient of a sample, also
+when it audits parameters.
+
+On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
+compression, sparse updates, snapshots and secrets are not counted. Properties that only a dataset's
+files determine are assumed: `ASSUMED_CLASSES`, and `ASSUMED_SAMPLES` in each split.
+"""
 
 from __future__ import annotations
 

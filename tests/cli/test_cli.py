@@ -21,7 +21,7 @@ from gleak.studies.search.chosen import Outcome
 from gleak.studies.study import load_study
 from tests.commands import Capture, fails
 
-HEAVY = ("torch", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
+HEAVY = ("torch._C", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
 
 
 @pytest.fixture

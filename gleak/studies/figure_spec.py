@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -59,7 +59,7 @@ class FigureData:
         names: values of the axes of its first grid and their labels; empty if it has no grid.
         shown: cells whose reconstructions the figure shows.
         trained: files of the knowledge whose training the figure shows, in its order.
-        conditions: of its cells, in a line or two that is printed below the figure.
+        conditions: of its cells, printed below the figure: heading -> text.
     """
 
     scores: pd.DataFrame
@@ -67,7 +67,7 @@ class FigureData:
     names: AxisLabels
     shown: Sequence[Shown] = ()
     trained: Sequence[Path] = ()
-    conditions: str = ""
+    conditions: Mapping[str, str] = field(default_factory=dict)
 
 
 class FigureSpec(Spec):

@@ -17,7 +17,7 @@ from gleak.core.spec import build_spec
 from gleak.core.yaml_input import load_mapping, read_model
 from gleak.studies.at_scales import AtScales, starting_with
 from gleak.studies.axis_values import AxisReader
-from gleak.studies.captions import caption, summarise_conditions
+from gleak.studies.captions import Conditions, caption, summarise_conditions
 from gleak.studies.cell import Cell
 from gleak.studies.claims import Expectation, sort_of, written_claims
 from gleak.studies.grid import Grid, check_labels, expand
@@ -146,7 +146,7 @@ class Study:
         grids = zip(self.drawn(figure, scale), self.drawn(figure, "paper"), strict=True)
         return caption(self.figure(figure), list(grids), scale)
 
-    def conditions(self, figure: str, scale: str) -> str:
+    def conditions(self, figure: str, scale: str) -> Conditions:
         """Return the conditions that are printed below a figure; see `summarise_conditions`."""
         return summarise_conditions(self.figure(figure), self.drawn(figure, scale), scale)
 

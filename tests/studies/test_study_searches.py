@@ -140,7 +140,7 @@ def test_figures_say_which_of_the_searches_they_show_have_no_result(tmp_path: Pa
     choose(path, "quick", "cpl+alpha=3")
     study = load_study(path)
     in_caption = "Not searched:** search weights not adopted: base attack cpl with alpha=0.5."
-    below = "Search weights not adopted: base attack."
+    below = "Search weights not adopted"
     for figure, scale, told in [
         ("line", "paper", True),
         ("line", "quick", False),

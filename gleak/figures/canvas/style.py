@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
@@ -106,7 +106,7 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height))
 
 
-def save(figure: Figure, stem: Path, conditions: str = "") -> None:
+def save(figure: Figure, stem: Path, conditions: Mapping[str, str] | None = None) -> None:
     """Write ``stem.svg`` and ``stem.png`` without dates or versions in their metadata.
 
     Args:
@@ -115,7 +115,8 @@ def save(figure: Figure, stem: Path, conditions: str = "") -> None:
         conditions: printed below the figure, on lines of its width.
     """
     if conditions:
-        _write_below(figure, conditions)
+        pairs = (f"{heading}: {value}" for heading, value in conditions.items())
+        _write_below(figure, " · ".join(pairs))
     wide: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DOTS_PER_INCH}
     for kind, metadata in VOLATILE.items():
         with atomic(suffixed(stem, f".{kind}"), private=True) as temporary:

@@ -49,7 +49,8 @@ def draw_table(figure: Table, material: FigureData, stem: Path) -> None:
     long = summarise_table(figure, material)
     save_numbers(long[[*CELL, *NUMBERS, *BOOKS]], stem)
     note = explain(long, material.names)
-    lines = "\n".join(filter(None, [note, material.conditions]))
+    told = [f"{heading}: {text}" for heading, text in material.conditions.items()]
+    lines = "\n".join(filter(None, [note, *told]))
     write_forms(lay_out(figure, material.names, long), lines, stem)
 
 

@@ -246,9 +246,9 @@ def test_numbers_of_victims_and_what_is_worse_than_blind_are_explained(
 
 
 def test_conditions_stand_below_the_table(material: FigureData, tmp_path: Path):
-    make().draw(replace(material, conditions="Data: photos."), tmp_path / "t")
-    assert (tmp_path / "t.md").read_text(encoding="utf-8").endswith("\nData: photos.\n")
-    assert "% Data: photos.\n" in (tmp_path / "t.tex").read_text(encoding="utf-8")
+    make().draw(replace(material, conditions={"Data": "photos"}), tmp_path / "t")
+    assert (tmp_path / "t.md").read_text(encoding="utf-8").endswith("\nData: photos\n")
+    assert "% Data: photos\n" in (tmp_path / "t.tex").read_text(encoding="utf-8")
 
 
 def test_published_values_of_other_metrics_are_marked_and_the_reason_is_below(

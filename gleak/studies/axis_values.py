@@ -50,6 +50,10 @@ class Value:
         """Spec at the scale of the paper that this value stands beside published numbers for."""
         return self.original or self.base or self.spec
 
+    def is_called(self, text: str, spec: Spec) -> bool:
+        """Return True if a text is its name, or a spec its own at this or the paper's scale."""
+        return text == self.variant or spec in (self.spec, self.base, self.original)
+
     def patched(self, fields: Mapping[str, Any]) -> Value:
         """Return the value with fields changed by a scale."""
         base = self.base and with_fields(self.base, fields)

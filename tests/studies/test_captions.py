@@ -8,7 +8,7 @@ import pytest
 
 from gleak.core.settings import SCALES
 from gleak.studies.captions import caption
-from gleak.studies.cell_patterns import Weak
+from gleak.studies.grid import Weak
 from gleak.studies.study import Study, load_study
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))

@@ -153,7 +153,7 @@ def test_a_scale_overrides_what_it_names():
         ({"attack": []}, "axis 'attack': has no values"),
         ({"client": None, "quick": {"client": "fedsgd"}}, "axis 'client': has no values"),
         ({"attack": ["cpl", "truth"]}, "axis 'attack': 'truth' is a control"),
-        ({"attack": ["cpl", "cpl+restarts=20"]}, "none/cpl is there 2 times"),
+        ({"attack": ["cpl", "cpl+restarts=20"]}, "none/cpl is there more than once"),
         ({"zip": [["dataset", "client"]]}, "zip: .*equal length: dataset has 2, client has 1"),
         ({"zip": [["dataset", "cleint"]]}, "zip: unknown level 'cleint'; did you mean 'client'"),
         ({"zip": [["dataset", "attack"], ["attack", "defense"]]}, "zip: attack named twice"),

@@ -13,7 +13,6 @@ from gleak.assessment.effort import choose_effort, of_scale
 from gleak.assessment.generated_study import Effort, study_text
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
-from gleak.studies.shown_metrics import asked_metrics
 from gleak.studies.study import Study, load_study
 from tests.assessment.test_attack_choice import hard
 
@@ -95,7 +94,7 @@ def test_metrics_of_thresholds_are_measured_with_their_fields(
     resolved: Resolve, tmp_path: Path
 ) -> None:
     study = read(tmp_path, resolved(thresholds={"success_content+threshold=9e-3": 1}))
-    asked = {str(metric) for found in asked_metrics(study, "quick").values() for metric in found}
+    asked = {str(metric) for found in study.asked_metrics("quick").values() for metric in found}
     assert asked == {"success_content+threshold=9e-3"}
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from gleak.core.errors import SpecError, error_context, nearest
-from gleak.core.registry import kinds_of, load, parse
+from gleak.core.registry import kinds_of, load
 from gleak.core.settings import Scale
 from gleak.core.spec import Spec
 from gleak.studies.axes import check_axis, field_values
@@ -120,8 +120,8 @@ class Grid:
         return [axis.index(row[level]) for level, axis in self.names.values.items()]
 
 
-def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
-    """Return the cells of a grid at the reader's scale.
+class GridReader:
+    """Reads a grid at the scale of a reader of axes: first its axes and labels, then its cells.
 
     Args:
         name: of the grid.
@@ -130,49 +130,94 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
         where: file, study and grid, put before an error.
 
     Raises:
-        SpecError: an axis without values, one that ends where nothing is scored, lists of unequal
-            length under ``zip``, an ``exclude`` that matches nothing, an unknown spec.
-        IncompatibleError: there is no cell whose specs fit together.
+        SpecError: an axis without values, one that ends where nothing is scored, an unknown spec, a
+            proxy for what is on no axis.
     """
-    with error_context(where):
-        levels = _levels(file, reader)
-    paper, where = f"{where}, scale 'paper'", f"{where}, scale {reader.scale!r}"
-    axes = {level: _axis(level, file, reader, where) for level in levels}
-    published = {level: _axis(level, file, reader.at_paper, paper) for level in levels}
-    own = getattr(file, reader.scale, None) or Axes()
-    written = Axes(
-        **{
-            key: getattr(file, key) if getattr(own, key) is None else getattr(own, key)
-            for key in AT_SCALES
-        }
-    )
-    rows = _combine(axes, written.zip or [], where)
-    rows = _leave_out(rows, written.exclude or [], reader.variants, where)
-    controls = file.controls if "attack" in axes else []
-    blind = [{**row, "attack": Value(parse("attack", BLIND))} for row in rows if BLIND in controls]
-    _check_victims(rows, where)
-    with error_context(where):
-        every = dict.fromkeys(map(_cell_of, [*rows, *blind]))
-        cells, refused = sift(every, levels_of, Cell.check)
-        sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
-        truths, without_truth = sift(sent, levels_of_truth, Cell.check)
-        check_left(cells, refused)
-    with error_context(f"{where}, proxy_for"):
-        proxies = _proxies(axes, published, written.proxy_for or {}, reader.variants)
-    networks = written.networks or 1
-    with error_context(f"{where}, networks"):
-        _check_networks(cells, networks)
-    return Grid(
-        name,
-        reader.scale,
-        cells,
-        truths,
-        _names(file, axes, controls, proxies, reader, written.zip or (), published),
-        searches={v.spec: v.search for axis in axes.values() for v in axis if v.search},
-        refused=(*refused, *without_truth),
-        weak=_read_weak(rows, written, reader.variants, where),
-        networks=networks,
-    )
+
+    def __init__(self, name: str, file: GridFile, reader: AxisReader, where: str) -> None:
+        self.name, self.file, self.reader = name, file, reader
+        self.where = f"{where}, scale {reader.scale!r}"
+        with error_context(where):
+            levels = _levels(file, reader)
+        self.axes = {level: _axis(level, file, reader, self.where) for level in levels}
+        paper = f"{where}, scale 'paper'"
+        self.published = {level: _axis(level, file, reader.at_paper, paper) for level in levels}
+        own = getattr(file, reader.scale, None) or Axes()
+        self.written = Axes(
+            **{
+                key: getattr(file, key) if getattr(own, key) is None else getattr(own, key)
+                for key in AT_SCALES
+            }
+        )
+        self.controls = file.controls if "attack" in self.axes else []
+        with error_context(f"{self.where}, zip"):
+            _check_zip(self.axes, self.written.zip or [])
+
+    @cached_property
+    def names(self) -> AxisLabels:
+        """The values of the axes with their labels, and those of the specs they substitute."""
+        with error_context(f"{self.where}, proxy_for"):
+            proxies = _proxies(
+                self.axes, self.published, self.written.proxy_for or {}, self.reader.variants
+            )
+        specs = {level: [value.spec for value in axis] for level, axis in self.axes.items()}
+        if self.controls:
+            specs["attack"] += [read_spec("attack", name) for name in self.controls]
+        own = _labels(self.file.labels)
+        theirs = {str(spec) for pairs in proxies.values() for spec in pairs.values()}
+        published = {k: label for k, label in _called(self.published, own).items() if k in theirs}
+        called = {**published, **_called(self.axes, own)}
+        return AxisLabels(
+            axes={level: tuple(dict.fromkeys(values)) for level, values in specs.items()},
+            substituted={level: pairs for level, pairs in proxies.items() if pairs},
+            labels={**_labels({**self.reader.study.labels, **called}), **own},
+            bases={"attack": {v.spec: v.base for v in self.axes.get("attack", ()) if v.base}},
+            zipped=self.written.zip or (),
+            variants={
+                level: {
+                    **self.reader.variants.specs(level),
+                    **{value.variant: value.spec for value in axis if value.variant},
+                }
+                for level, axis in self.axes.items()
+            },
+        )
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The cells.
+
+        Raises:
+            SpecError: an ``exclude`` that matches nothing, a cell that is there twice, networks
+                that cannot be repeated.
+            IncompatibleError: there is no cell whose specs fit together.
+        """
+        where, controls = self.where, self.controls
+        rows = _combine(self.axes, self.written.zip or [], where)
+        rows = _leave_out(rows, self.written.exclude or [], self.reader.variants, where)
+        blind = Value(read_spec("attack", BLIND))
+        every = dict.fromkeys(map(_cell_of, rows))
+        if BLIND in controls:
+            every |= dict.fromkeys(_cell_of({**row, "attack": blind}) for row in rows)
+        _check_victims(rows, where)
+        with error_context(where):
+            cells, refused = sift(every, levels_of, Cell.check)
+            sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
+            truths, without_truth = sift(sent, levels_of_truth, Cell.check)
+            check_left(cells, refused)
+        networks = self.written.networks or 1
+        with error_context(f"{where}, networks"):
+            _check_networks(cells, networks)
+        return Grid(
+            self.name,
+            self.reader.scale,
+            cells,
+            truths,
+            self.names,
+            searches={v.spec: v.search for axis in self.axes.values() for v in axis if v.search},
+            refused=(*refused, *without_truth),
+            weak=_read_weak(rows, self.written, self.reader.variants, where),
+            networks=networks,
+        )
 
 
 def _levels(file: GridFile, reader: AxisReader) -> list[str]:
@@ -215,8 +260,6 @@ def _combine(
 
     A search may choose what stands on the axis already; that is one cell.
     """
-    with error_context(f"{where}, zip"):
-        _check_zip(axes, zipped)
     together = {level: tuple(group) for group in zipped for level in group}
     groups = list(dict.fromkeys(together.get(level, (level,)) for level in axes))
     points = [list(zip(*(axes[level] for level in group), strict=True)) for group in groups]
@@ -376,39 +419,6 @@ def _place_of(
                 return level, value.spec
     known = {str(value.spec) for axis in axes.values() for value in axis}
     raise SpecError(f"{text!r} is on no axis; {nearest(text, known)}")
-
-
-def _names(
-    file: GridFile,
-    axes: Mapping[str, Sequence[Value]],
-    controls: Sequence[str],
-    proxies: Mapping[str, Mapping[Spec, Spec]],
-    reader: AxisReader,
-    zipped: Sequence[Sequence[str]],
-    published: Mapping[str, Sequence[Value]],
-) -> AxisLabels:
-    """Return the values of the axes with their labels, and those of the specs they substitute."""
-    specs = {level: [value.spec for value in axis] for level, axis in axes.items()}
-    if controls:
-        specs["attack"] += [read_spec("attack", name) for name in controls]
-    own = _labels(file.labels)
-    theirs = {str(spec) for pairs in proxies.values() for spec in pairs.values()}
-    missing = {text: label for text, label in _called(published, own).items() if text in theirs}
-    called = {**missing, **_called(axes, own)}
-    return AxisLabels(
-        axes={level: tuple(dict.fromkeys(found)) for level, found in specs.items()},
-        substituted={level: pairs for level, pairs in proxies.items() if pairs},
-        labels={**_labels({**reader.study.labels, **called}), **own},
-        bases={"attack": {v.spec: v.base for v in axes.get("attack", ()) if v.base}},
-        zipped=zipped,
-        variants={
-            level: {
-                **reader.variants.specs(level),
-                **{value.variant: value.spec for value in axis if value.variant},
-            }
-            for level, axis in axes.items()
-        },
-    )
 
 
 def _called(axes: Mapping[str, Sequence[Value]], own: Collection[str]) -> dict[str, str]:

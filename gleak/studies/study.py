@@ -24,7 +24,7 @@ from gleak.studies.captions import Conditions, caption, summarise_conditions
 from gleak.studies.cell import Cell
 from gleak.studies.claims import Expectation, sort_of, written_claims
 from gleak.studies.figure_spec import FigureSpec, GridFigure, Instead
-from gleak.studies.grid import Grid, check_labels, expand
+from gleak.studies.grid import Grid, GridReader, check_labels
 from gleak.studies.refusals import Refusal
 from gleak.studies.search.chosen import chosen_file, read_choices
 from gleak.studies.search.declaration import Search, SearchFile, read_search
@@ -248,6 +248,7 @@ class _StudyReader:
         written = load_mapping(path, "study file", "title, paper, grids, figures")
         self.file = read_model(StudyFile, written, self.where)
         self.searches: dict[str, AtScales[Search]] = {}
+        self.grid_readers: dict[str, AtScales[GridReader]] = {}
         self.grids: dict[str, AtScales[Grid]] = {}
         self.readers = AtScales(
             lambda scale: AxisReader(
@@ -326,11 +327,8 @@ class _StudyReader:
                 written = inherited(name, self.file.grids, merged=("labels", *SCALES))
             files[name] = read_model(GridFile, written, f"{self.where}, grid {name!r}")
         for name, file in files.items():
-            self.grids[name] = AtScales(
-                lambda scale, name=name, file=file: expand(  # type: ignore[misc]
-                    name, file, self.readers[scale], f"{self.where}, grid {name!r}"
-                )
-            )
+            self.grid_readers[name] = AtScales(self._grid_reader(name, file))
+            self.grids[name] = AtScales(self._grid(name))
         for grid in self.grids.values():
             for scale in self.scales:
                 _ = grid[scale]
@@ -343,10 +341,19 @@ class _StudyReader:
             for scale in self.scales:
                 self.readers[scale].check_patches()
 
+    def _grid_reader(self, name: str, file: GridFile) -> Callable[[Scale], GridReader]:
+        where = f"{self.where}, grid {name!r}"
+        return lambda scale: GridReader(name, file, self.readers[scale], where)
+
+    def _grid(self, name: str) -> Callable[[Scale], Grid]:
+        return lambda scale: self.grid_readers[name][scale].grid
+
     def _names(self, grids: Iterable[str]) -> Iterator[AxisLabels]:
         """Yield the labels of some grids, at the scales that are checked first."""
         names = list(grids)
-        return (self.grids[name][scale].names for scale in self._every_scale for name in names)
+        return (
+            self.grid_readers[name][scale].names for scale in self._every_scale for name in names
+        )
 
     def _figure(self, name: str) -> FigureSpec:
         fields, where = dict(self.file.figures[name]), f"{self.where}, figure {name!r}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.studies.axis_values import AxisReader
 from gleak.studies.cell import Cell
-from gleak.studies.grid import Grid, expand
+from gleak.studies.grid import Grid, GridReader
 from gleak.studies.search.declaration import Search
 from gleak.studies.study_file import GridFile, StudyFile
 
@@ -37,7 +37,7 @@ def expanded(
     """A grid of a study that holds nothing else."""
     file = StudyFile(title="t", paper="p", grids={}, figures={}, **study)
     reader = AxisReader(file, scale, searches or {})
-    return expand("attacks", GridFile(**fields), reader, "s.yaml: study 's'")
+    return GridReader("attacks", GridFile(**fields), reader, "s.yaml: study 's'").grid
 
 
 def grid(scale: Any = "paper", **fields: Any) -> Grid:

@@ -16,14 +16,14 @@ from gleak.core.settings import Scale
 from gleak.core.spec import Spec
 from gleak.studies.axes import check_axis, field_values
 from gleak.studies.axis_labels import BLIND, AxisLabels, bare, canonical, read_spec
-from gleak.studies.axis_values import AxisReader, Value, Variants
+from gleak.studies.axis_values import AxisReader, AxisValue, Variants
 from gleak.studies.cell import LEVELS, SCORED_BY, TRUTH, Cell
 from gleak.studies.own_models import check_own_model, is_own
 from gleak.studies.refusals import Refusal, check_left, levels_of, levels_of_truth, sift
 from gleak.studies.search.declaration import OWN_SPLIT, Search
 from gleak.studies.study_file import Axes, GridFile
 
-Row = Mapping[str, Value]
+Row = Mapping[str, AxisValue]
 """Value of each level of a cell."""
 AT_SCALES = ("zip", "exclude", "proxy_for", "networks", "no_better_than_blind")
 """Keys of a grid, besides its axes, that a scale replaces."""
@@ -194,7 +194,7 @@ class GridReader:
         where, controls = self.where, self.controls
         rows = _combine(self.axes, self.written.zip or [], where)
         rows = _leave_out(rows, self.written.exclude or [], self.reader.variants, where)
-        blind = Value(read_spec("attack", BLIND))
+        blind = AxisValue(read_spec("attack", BLIND))
         every = dict.fromkeys(map(_cell_of, rows))
         if BLIND in controls:
             every |= dict.fromkeys(_cell_of({**row, "attack": blind}) for row in rows)
@@ -238,7 +238,7 @@ def _levels(file: GridFile, reader: AxisReader) -> list[str]:
     return levels
 
 
-def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[Value]:
+def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[AxisValue]:
     with error_context(f"{where}, axis {level!r}"):
         return reader.read(level, file)
 
@@ -254,7 +254,7 @@ def _check_victims(rows: Sequence[Row], where: str) -> None:
 
 
 def _combine(
-    axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]], where: str
+    axes: Mapping[str, list[AxisValue]], zipped: Sequence[Sequence[str]], where: str
 ) -> list[Row]:
     """Return every combination of axes; the levels of a group advance together.
 
@@ -278,7 +278,7 @@ def _combine(
     return list(rows.values())
 
 
-def _check_zip(axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]]) -> None:
+def _check_zip(axes: Mapping[str, list[AxisValue]], zipped: Sequence[Sequence[str]]) -> None:
     levels = [_check_level(level, axes) for group in zipped for level in group]
     twice = sorted(level for level, times in Counter(levels).items() if times > 1)
     if twice:
@@ -357,8 +357,8 @@ def _cell_of(row: Row) -> Cell:
 
 
 def _proxies(
-    axes: Mapping[str, Sequence[Value]],
-    published: Mapping[str, Sequence[Value]],
+    axes: Mapping[str, Sequence[AxisValue]],
+    published: Mapping[str, Sequence[AxisValue]],
     written: Mapping[str, str | None],
     variants: Variants,
 ) -> dict[str, dict[Spec, Spec]]:
@@ -406,7 +406,7 @@ def _check_networks(cells: Iterable[Cell], networks: int) -> None:
 
 
 def _place_of(
-    text: str, axes: Mapping[str, Sequence[Value]], variants: Variants
+    text: str, axes: Mapping[str, Sequence[AxisValue]], variants: Variants
 ) -> tuple[str, Spec]:
     """Return the level and the value that a text means."""
     for level, axis in axes.items():
@@ -421,7 +421,7 @@ def _place_of(
     raise SpecError(f"{text!r} is on no axis; {nearest(text, known)}")
 
 
-def _called(axes: Mapping[str, Sequence[Value]], own: Collection[str]) -> dict[str, str]:
+def _called(axes: Mapping[str, Sequence[AxisValue]], own: Collection[str]) -> dict[str, str]:
     """Return the labels of variants by spec, except of specs that have an own label."""
     return {
         str(spec): value.label

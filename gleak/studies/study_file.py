@@ -18,7 +18,7 @@ Name = Annotated[str, Field(pattern=FILE_NAME)]
 """Name of a grid, figure or search; used in file names."""
 Fields = dict[str, Any]
 Item = str | Fields
-Axis = Item | list[Item]
+WrittenAxis = Item | list[Item]
 
 
 REMOVED = {"stands_for": "key 'stands_for' is now called 'proxy_for'", "gpu": NO_GPU_SCALE}
@@ -58,13 +58,13 @@ class Axes(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dataset: Axis | None = None
-    model: Axis | None = None
-    training: Axis | None = None
-    crafting: Axis | None = None
-    client: Axis | None = None
-    defense: Axis | None = None
-    attack: Axis | None = None
+    dataset: WrittenAxis | None = None
+    model: WrittenAxis | None = None
+    training: WrittenAxis | None = None
+    crafting: WrittenAxis | None = None
+    client: WrittenAxis | None = None
+    defense: WrittenAxis | None = None
+    attack: WrittenAxis | None = None
     zip: list[list[str]] | None = Field(
         None, description="groups of levels whose axes advance together"
     )

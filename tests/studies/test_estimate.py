@@ -324,13 +324,6 @@ def test_parameters_are_those_of_the_network(name: str, shape: tuple[int, ...], 
     assert model.parameters(shape, classes) == counted
 
 
-def test_parameters_of_another_width():
-    model = parse("model", "lenet+width=5")
-    network = model.build((3, 32, 32), 10)
-    counted = sum(parameter.numel() for parameter in network.parameters())
-    assert model.parameters((3, 32, 32), 10) == counted
-
-
 def test_what_is_there_is_done(tmp_path: Path):
     study = load_study(REPOSITORY / "studies" / "cpl.yaml")
     grid = study.grid("attacks", "quick")

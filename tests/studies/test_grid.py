@@ -303,6 +303,8 @@ def test_cells_whose_specs_do_not_fit_are_left_out_with_the_reason():
     (refusal,) = found.refused
     assert refusal.levels["attack"] == "aono"
     assert "model lenet begins with a convolution" in refusal.reason
+    assert str(refusal).endswith(f"/aono: {refusal.reason}")
+    assert refusal.row == {**refusal.levels, "reason": refusal.reason}
     assert [row["attack"] for row in found.scored] == ["cpl", "aono", "dlg", "blind", "truth"]
     assert [row["attack"] for row in found.computed] == ["cpl", "dlg", "blind", "truth"]
     assert not grid().refused

@@ -7,51 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gleak.core.errors import SpecError
 from gleak.core.settings import SCALES
 from gleak.studies.search.chosen import Entry, chosen_file, read_choices, write_choices
 from gleak.studies.study import Study, load_study
+from tests.studies.test_study import CONTENT, write
 
-CONTENT: dict[str, Any] = {
-    "title": "Attacks",
-    "paper": "Somebody 2020",
-    "grids": {
-        "attacks": {
-            "dataset": ["mnist", "cifar10"],
-            "model": "lenet",
-            "training": "untrained",
-            "crafting": "honest",
-            "client": "fedsgd",
-            "defense": ["none", "gaussian"],
-            "attack": ["cpl", "dlg"],
-            "labels": {"cpl": "CPL"},
-            "quick": {"dataset": "digits", "proxy_for": {"digits": "mnist"}},
-        },
-        "models": {"dataset": "digits", "model": "lenet", "training": "federated"},
-    },
-    "figures": {
-        "line": {
-            "kind": "line",
-            "grid": "attacks",
-            "x": "defense.std",
-            "y": "mse",
-            "where": {"dataset": "mnist", "attack": "cpl"},
-        },
-    },
-    "expect": [
-        {
-            "id": "faster",
-            "grid": "attacks",
-            "metric": "iterations",
-            "along": "attack",
-            "order": ["cpl", "dlg"],
-            "claim": "CPL is faster",
-            "source": "Table 2",
-        },
-    ],
-}
 SEARCH: dict[str, Any] = {
     "dataset": "mnist",
     "model": "lenet",
@@ -67,12 +29,6 @@ SEARCH: dict[str, Any] = {
 }
 TUNED = deepcopy(CONTENT) | {"searches": {"weights": SEARCH}}
 TUNED["grids"]["attacks"]["attack"] = [{"search": "weights", "patience": 9}, "dlg"]
-
-
-def write(folder: Path, content: Any) -> Path:
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return path
 
 
 def choose(study: Path, scale: str, chosen: str, search: str = "weights") -> None:
@@ -233,9 +189,6 @@ def test_a_choice_of_another_declaration_stops_what_uses_it_and_nothing_else(tmp
         (("quick", "trails"), 3, "search 'weights': unknown key 'quick.trails'; did .*'trials'"),
         (("trials",), 0, "search 'weights': trials = 0: .*greater than or equal to 1"),
         (("ranges",), [1], "search 'weights': ranges = "),
-        (("metric",), "sism", "search 'weights', scale '.*': metric: unknown metric 'sism'"),
-        (("quick", "client"), "fedsgd", "search 'weights', scale 'quick': client: .*split=train"),
-        (("ranges", "alhpa"), [0, 1], "scale 'quick': ranges: .*no field 'alhpa'.*'alpha'"),
         (("ranges", "alpha", "low"), -1, "ranges, field 'alpha': .*above 0"),
     ],
 )

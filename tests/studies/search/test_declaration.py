@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,6 @@ from torch import nn
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.studies.axis_values import AxisReader
 from gleak.studies.search.chosen import Entry
 from gleak.studies.search.declaration import (
     Choices,
@@ -24,7 +23,6 @@ from gleak.studies.search.declaration import (
     read_range,
     read_search,
 )
-from gleak.studies.study_file import GridFile, StudyFile
 
 Declare = Callable[..., Search]
 CHOSEN = "cpl+iterations=3+alpha=2.5"
@@ -163,43 +161,6 @@ def test_what_was_chosen_is_taken_if_it_is_of_this_declaration(declare: Declare)
     assert outdated.chosen is None
     with pytest.raises(SpecError, match=r"'weights' has changed .*snakemake searches.*gleak adopt"):
         outdated.check_choice()
-
-
-def specs_of(searches: Any, **fields: Any) -> tuple[str, str]:
-    """Return the base attack of a search and the one in a grid, with fields changed."""
-    study = StudyFile(title="t", paper="p", grids={}, figures={})
-    grid = GridFile(attack={"search": "weights"} | fields)
-    (value,) = AxisReader(study, "paper", searches).read("attack", grid)
-    return str(value.base), str(value.spec)
-
-
-class TestReference:
-    fields: ClassVar[dict[str, Any]] = {"iterations": 500, "start": "dark"}
-
-    def test_without_a_choice_both_are_the_base(self, declare: Declare):
-        searches = {"weights": declare()}
-        base = "cpl+iterations=3+alpha=0.5"
-        assert specs_of(searches) == (base, base)
-
-    def test_a_choice_stands_beside_the_base_and_fields_change_both(self, declare: Declare):
-        searches = {"weights": declare().adopting(entry(declare()))}
-        assert specs_of(searches)[1] == CHOSEN
-        assert specs_of(searches, **self.fields) == (
-            "cpl+iterations=500+start=dark+alpha=0.5",
-            "cpl+iterations=500+start=dark+alpha=2.5",
-        )
-
-    @pytest.mark.parametrize(
-        ("written", "fault"),
-        [
-            ({"search": "wieghts"}, "search 'wieghts': .*did you mean 'weights'"),
-            ({"search": "weights", "iteratoins": 5}, "unknown field 'iteratoins'; .*'iterations'"),
-            ({"search": "weights", "alpha": -5}, "search 'weights': .*'alpha' = -5"),
-        ],
-    )
-    def test_faults(self, declare: Declare, written: dict[str, Any], fault: str):
-        with pytest.raises(SpecError, match=fault):
-            specs_of({"weights": declare()}, **written)
 
 
 def test_a_choice_that_is_no_attack_any_more_is_refused(declare: Declare):

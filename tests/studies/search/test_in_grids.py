@@ -104,6 +104,7 @@ def test_a_search_may_choose_what_is_there_already(chosen: str | None):
     [
         ({"search": "wieghts"}, "axis 'attack': search 'wieghts': .*did you mean 'weights'"),
         ({"search": "weights", "iteratoins": 5}, "'weights': .*'iteratoins'; did .*'iterations'"),
+        ({"search": "weights", "alpha": -5}, "search 'weights': .*'alpha' = -5"),
     ],
 )
 def test_references_that_lead_nowhere_name_their_place(attack: dict[str, Any], fault: str):

@@ -26,7 +26,7 @@ from gleak.rehearsal.single_steps import SingleSteps
 from gleak.runtime.virtual_gpu import DEVICE
 from gleak.simulation.grants import AUXILIARY
 from gleak.studies.cell import Cell
-from gleak.studies.job_costs import ASSUMED_SAMPLES
+from gleak.studies.estimate import ASSUMED_SAMPLES
 
 TEST_SAMPLES = 8
 

@@ -13,14 +13,13 @@ from typing_extensions import override
 
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec, build_spec, parameter
+from gleak.knowledge.base import Pretraining
 from gleak.studies.axes import Axis, check_axis
 from gleak.studies.axis_labels import AxisLabels, is_control
 from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from gleak.knowledge.base import Pretraining
 
 Statistic = Literal["mean", "median", "min", "max", "var", "std", "best"]
 Over = Literal["all", "successful", "successful_else_all"]

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gleak.studies.cell import Cell
-from gleak.studies.estimate import CALL_SECONDS, RATE
-from gleak.studies.job_costs import CALLS, COSTS, no_cost
+from gleak.studies.estimate import CALL_SECONDS, CALLS, COSTS, RATE, no_cost
 
 LIGHT_SECONDS = 60.0
 LIGHT_MINUTES = 10

@@ -20,10 +20,13 @@ from gleak.metrics.audits.base import REACH_SAMPLES
 from gleak.metrics.base import metrics_of
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.estimate import (
+    ASSUMED_CLASSES,
+    ASSUMED_SAMPLES,
     CALL_SECONDS,
     GPU_RATE,
     RATE,
     TOGETHER,
+    WEIGHT_WORK,
     Job,
     Plan,
     count,
@@ -38,7 +41,6 @@ from gleak.studies.estimate import (
     remaining,
     show,
 )
-from gleak.studies.job_costs import ASSUMED_CLASSES, ASSUMED_SAMPLES, WEIGHT_WORK
 from gleak.studies.machine import START_SECONDS, Machine, Speed
 from gleak.studies.stage_files import Made, scores_of
 from gleak.studies.stages import STAGES

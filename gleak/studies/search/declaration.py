@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import SpecError, error_context, nearest
+from gleak.core.lazy import torch
 from gleak.core.registry import parse
 from gleak.core.settings import Scale
 from gleak.core.spec import Spec, changed, field_text
@@ -28,7 +29,6 @@ from gleak.studies.search.chosen import Entry
 
 if TYPE_CHECKING:
     import optuna
-    from torch import nn
 
 OWN_SPLIT = "train"
 DIGITS = 3
@@ -311,7 +311,7 @@ class Search:
         specs = {level: self.cell.specs[level].resolved() for level in ("model", "attack")}
         return {**self.declared, **specs, "metric": self.metric.resolved()}
 
-    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of parameters whose updates any variant reads (`AttackSpec.reads`)."""
         names: frozenset[str] = frozenset()
         for attack in self.variants:

@@ -9,6 +9,7 @@
 #   make bench    timings, and this machine's speed          make test-nightly  all of these, docs-check, rehearsals, report
 #   make docs     the documentation in docs/_build/html      make docs-check    that, and each page opened in Chromium
 #   make clean    deletes the environments                   make fuzz          INPUTS malformed artifacts read (default 100,000)
+#   make schemas  the JSON Schemas of studies, configuration, deployments and report.json, for editors
 
 PYTHON ?= python3
 CORES ?= all
@@ -26,7 +27,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 CONTRACTS := $(wildcard tests/*/test_*contract.py)
 PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n auto
 
-.PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower test-nightly fuzz setup weights results report bench graph docs docs-check clean
+.PHONY: schemas help demo figures lint check test test-slow test-all test-slurm test-flower test-nightly fuzz setup weights results report bench graph docs docs-check clean
 
 # The library with EXTRAS, in the versions of the lock file, in the folder of the target.
 define install_library
@@ -81,6 +82,9 @@ fuzz: $(READY)
 
 setup: $(READY)
 
+schemas: $(READY)
+	$(BIN)/python -m gleak.cli.json_schemas
+
 weights: $(READY)
 	$(BIN)/gleak weights
 
@@ -110,6 +114,7 @@ $(LIBRARY): envs/requirements.lock pyproject.toml
 
 $(READY): $(LIBRARY)
 	$(BIN)/pip install --quiet --requirement envs/requirements.lock
+	$(BIN)/python -m gleak.cli.json_schemas
 	touch $@
 
 $(DOCS): $(READY) envs/requirements-docs.lock

@@ -33,7 +33,7 @@ from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.score_table import refusal_in_scores
 from gleak.studies.own_models import check_own_model
-from gleak.studies.job_costs import model_bytes, update_bytes
+from gleak.studies.estimate import model_bytes, update_bytes
 from gleak.runtime.hub_weights import check_file
 from gleak.runtime.logs import quarantine
 from gleak.runtime.source_digest import source_digest

@@ -24,7 +24,11 @@ ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
 } | {"VECLIB_MAXIMUM_THREADS": "1"}
 TEMPORARY = ("TMPDIR", "TMP", "TEMPDIR", "TEMP")
-LIBRARIES = {"score": ["skimage.metrics", "lpips"], "draw": ["seaborn"]}
+LIBRARIES = {
+    "score": ["skimage.metrics", "scipy.optimize", "scipy.spatial", "lpips"],
+    "draw": ["seaborn", "scipy.stats"],
+    "judge": ["pandas", "scipy.stats"],
+}
 """Stage -> what its jobs import late."""
 PRELOADED = ["gleak.runtime.torchvision_import"]
 

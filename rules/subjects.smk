@@ -9,7 +9,6 @@ from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
 from gleak.captures.locations import Captures
 from gleak.data.prepare import check_source
 from gleak.studies.cell import SCORED_BY
-from gleak.studies.shown_metrics import asked_metrics
 from gleak.metrics.base import metrics_of
 
 CAPTURES = Captures(SETTINGS.captures)
@@ -63,7 +62,7 @@ def asked():
     needed = defaultdict(set)
     for name in CONFIGURED:
         for scale in scales_in_use():
-            for scored, metrics in asked_metrics(study_named(name), scale).items():
+            for scored, metrics in study_named(name).asked_metrics(scale).items():
                 needed[scored] |= metrics
     return needed
 

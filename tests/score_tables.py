@@ -144,7 +144,8 @@ def names() -> AxisLabels:
     values["defense"] = ("none", "gaussian+std=1e-4", "gaussian", "laplace+std=1e-4")
     values["attack"] = ("cpl+restarts=0", "dlg", "blind", "truth")
     labels = {"cpl": "CPL", "cifar10": "CIFAR-10", "gaussian": "Gaussian", "mse": "MSE"}
-    return AxisLabels.read(values, {"dataset": {"photos": "cifar10"}}, labels)
+    proxies = {"dataset": {"photos": "cifar10"}, "attack": {"cpl+restarts=0": "cpl"}}
+    return AxisLabels.read(values, proxies, labels)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.studies.cell import Cell
+from gleak.training.base import InitialisedSpec
 from gleak.training.train_model import train_model
 
 output = Path(snakemake.output.model)
@@ -17,6 +18,7 @@ with (
 ):
     prepare_cpu(snakemake.threads)
     cell = Cell.from_path(dict(snakemake.wildcards.items()))
+    assert isinstance(cell.training, InitialisedSpec)
     facts["earlier"] = train_model(
         cell.model,
         cell.training,

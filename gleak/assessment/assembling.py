@@ -157,7 +157,7 @@ def _unchecked(cell: Cell, measured: Measured) -> Unchecked:
     """Return by how many clients an attack met its own criterion."""
     converged = measured.reconstruction(cell).converged
     return Unchecked(
-        capture=cell.client.capture,
+        capture=cell.captured.capture,
         attack=str(cell.attack),
         clients=len(converged),
         converged=int(converged.sum()),
@@ -204,7 +204,7 @@ def captured_rounds(
     """
     trainings: dict[str, dict[int, Cell]] = {}
     for cell in captured:
-        if name := ROUND.fullmatch(cell.client.capture):
+        if name := ROUND.fullmatch(cell.captured.capture):
             trainings.setdefault(name["training"], {})[int(name["number"])] = cell
     for training, rounds in trainings.items():
         if len(rounds) < 2:

@@ -13,7 +13,7 @@ from gleak.core.yaml_input import load_mapping, read_model
 
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 MINUTES = 5.0
-Scale = Literal["quick", "small", "gpu"]
+Scale = Literal["quick", "small"]
 TEMPLATE = """\
 # A deployment of federated learning, for: gleak assess {name}
 # Names are those of gleak list; gleak describe NAME shows the fields of one (lenet+width=24).
@@ -34,7 +34,7 @@ attacker:
   kind: honest_but_curious         # or crafting_server, which may change the parameters it sends
   # grants: [labels]      # what the attacker knows besides: gleak describe an attack for names
 thresholds: {{ssim: 0.5}}   # a client above one of these is exposed: gleak list metric
-budget: {{minutes: 5}}      # of one core, by gleak plan; or scale: quick, small or gpu
+budget: {{minutes: 5}}      # of one core, by gleak plan; or scale: quick or small
 # victims: 20             # number of simulated clients; unless given, what the budget allows
 # iterations: 1000        # of the attack for each client; unless given, what the budget allows
 # attacks: [invertgrad+tv=0.1]     # to run beside those that gleak chooses
@@ -74,7 +74,7 @@ class Budget(BaseModel):
     scale: Scale | None = Field(
         None,
         description="in place of minutes: clients and iterations of the attack, however long they "
-        "take; quick: 10 and 1000, small: 20 and 4800, gpu: 100 and 24000, for a cluster",
+        "take; quick: 10 and 1000, small: 20 and 4800; more: give victims and iterations",
     )
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """The result of an assessment: ``report.json``, and what the page is made of.
 
-The JSON Schema of `Report` is ``report.schema.json``.
+The JSON Schema of `Report` is ``report.schema.json``, which ``make schemas`` writes.
 """
 
 from __future__ import annotations

@@ -63,7 +63,6 @@ STEPS = (
 SCALES: dict[Scale, Effort] = {
     "quick": Effort(10, 1000),
     "small": Effort(20, 4800),
-    "gpu": Effort(100, 24000),
 }
 
 

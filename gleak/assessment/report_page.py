@@ -159,7 +159,7 @@ def _unchecked_images(measured: Measured) -> Iterator[ShownImage]:
         if cell.dataset.modality == "image":
             samples = measured.reconstruction(cell).inputs[:, 0]
             for client, sample in enumerate(samples[:SHOWN_CLIENTS]):
-                caption = f"Client {client} of {cell.client.capture}, {cell.attack}"
+                caption = f"Client {client} of {cell.captured.capture}, {cell.attack}"
                 yield ShownImage(caption, "", sample_uri(sample))
 
 

@@ -158,7 +158,7 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
     with at_key("captures"):
         captured = tuple(_captured(name, dataset, model, settings) for name in deployment.captures)
     captures = Captures(settings.captures)
-    scored = all((captures.folder(c.client.capture) / PRIVATE).is_file() for c in captured)
+    scored = all((captures.folder(c.captured.capture) / PRIVATE).is_file() for c in captured)
     if captured:
         with at_key("client"):
             if deployment.client:

@@ -66,8 +66,8 @@ def import_capture(
         DataError: the capture already exists, there is no folder for it, or the dataset is missing.
         IncompatibleError: the model cannot be built.
     """
-    captures.check_new(cell.client.capture, replace=replace)
-    folder = captures.folder(cell.client.capture)
+    captures.check_new(cell.captured.capture, replace=replace)
+    folder = captures.folder(cell.captured.capture)
     _check_counts(files)
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()
@@ -79,8 +79,8 @@ def import_capture(
     }
     comparison = None
     if files.truth:
-        truth = read_truth(files.truth, cell.client, cell.dataset, classes)
-        comparison = compare_updates(cell.client, network, sent, truth)
+        truth = read_truth(files.truth, cell.captured, cell.dataset, classes)
+        comparison = compare_updates(cell.captured, network, sent, truth)
         artifacts[PRIVATE] = truth
     with whole_folder(folder) as temporary:
         for name, artifact in artifacts.items():
@@ -215,7 +215,7 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
         results: results folder.
         config: keys of the configuration with other values.
     """
-    client = cell.client
+    client = cell.captured
     file = "reconstruction.h5" if capture.comparison is None else "scores.csv"
     words = ["snakemake", str(Paths(results).folder(cell) / file)]
     modules = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gleak.core.errors import SpecError, nearest
 
-Scale = Literal["quick", "small", "gpu", "paper"]
+Scale = Literal["quick", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+NO_GPU_SCALE = "the scale gpu has been removed; use paper on a GPU"
 UNUSABLE = "\0\n{}<"
 """Characters of paths that file names, wildcards or the report's scripts do not allow."""
 LISTS = ("studies", "plugins")
@@ -24,6 +25,12 @@ def _usable(path: Any) -> Any:
     if set(UNUSABLE) & set(str(path)):
         raise ValueError("may contain no line break, zero byte, brace or '<'")
     return path
+
+
+def _refuse_gpu(scale: Any) -> Any:
+    if scale == "gpu":
+        raise ValueError(NO_GPU_SCALE)
+    return scale
 
 
 Folder = Annotated[Path, AfterValidator(_usable)]
@@ -38,7 +45,9 @@ class Settings(BaseModel):
         [],
         description="names of files in studies/ without .yaml, or paths of files that end in .yaml",
     )
-    scale: Scale = Field("quick", description="size of the experiments")
+    scale: Annotated[Scale, BeforeValidator(_refuse_gpu)] = Field(
+        "quick", description="size of the experiments"
+    )
     data_dir: Folder = Field(Path("data"), description="the user's image folders and tables")
     captures_dir: Folder | None = Field(
         None, description="folder of captured updates; null: <data_dir>/captures"

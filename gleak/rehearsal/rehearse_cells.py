@@ -23,8 +23,8 @@ from gleak.rehearsal.rehearsed_stages import (
 )
 from gleak.runtime.virtual_gpu import VirtualGPU
 from gleak.studies.cell import Cell
+from gleak.studies.estimate import ASSUMED_CLASSES
 from gleak.studies.grid import Grid
-from gleak.studies.job_costs import ASSUMED_CLASSES
 
 
 @dataclass(frozen=True)

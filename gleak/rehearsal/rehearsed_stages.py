@@ -39,7 +39,7 @@ from gleak.runtime.virtual_gpu import DEVICE
 from gleak.simulation.grants import AUXILIARY
 from gleak.simulation.victims import split_among_clients
 from gleak.studies.cell import Cell
-from gleak.studies.job_costs import ASSUMED_SAMPLES
+from gleak.studies.estimate import ASSUMED_SAMPLES
 from gleak.training.base import InitialisedSpec
 
 TEST_SAMPLES = 8

@@ -62,11 +62,6 @@ def canonical(level: str, text: str) -> str:
     return str(read_spec(level, text))
 
 
-def setting(level: str, text: str) -> str:
-    """Return the canonical string of a spec's setting, see `gleak.core.spec.Spec.setting`."""
-    return str(read_spec(level, text).setting())
-
-
 def bare(value: str) -> str:
     """Return the name in a spec string, without its fields."""
     return value.partition("+")[0]
@@ -81,10 +76,10 @@ def is_control(cell: Cell) -> bool:
 class AxisLabels:
     """Values of each level of a grid and their other names.
 
-    A study refers to a value in one of five ways: by its spec, by the published spec that it
-    substitutes, by the base of the search that chose it, or, if no other value of its level
-    matches as well, by a spec that differs in budget fields alone (``cpl`` for
-    ``cpl+iterations=100``) or by a name without fields.
+    A study refers to a value by its spec, by the published spec that it substitutes, or, if no
+    other value of its level matches as well, by a spec of the same setting, which differs in budget
+    and tuned fields alone (``cpl`` for ``cpl+iterations=100``), or by a name without fields. The
+    setting of a value that a search chose is that of the base of the search.
 
     Args:
         axes: specs of each level of the grid, in the order of the study.
@@ -146,13 +141,15 @@ class AxisLabels:
         return self.bases.get(level, {}).get(spec, spec)
 
     @cached_property
-    def _settings(self) -> dict[str, dict[Spec, frozenset[Spec]]]:
+    def _settings(self) -> dict[str, dict[Spec, set[Spec]]]:
         """Settings of each value's base and of the published spec that it substitutes."""
         return {
             level: {
-                value: frozenset({self._base(level, value).setting(), published.setting()})
+                value: {
+                    self._base(level, value).setting(),
+                    self.substituted.get(level, {}).get(value, value).setting(),
+                }
                 for value in specs
-                for published in [self.substituted.get(level, {}).get(value, value)]
             }
             for level, specs in self.axes.items()
         }
@@ -200,13 +197,16 @@ class AxisLabels:
             raise SpecError(f"unknown level {level!r}; {nearest(level, self.values)}")
         spec = self.variants.get(level, {}).get(wanted) or read_spec(level, wanted)
         values, published = self.axis(level), self.substituted.get(level, {})
-        matches = [value for value in values if value == spec]
-        matches += [value for value in values if published.get(value) == spec]
-        matches += [value for value in values if self._base(level, value) == spec]
-        same = [value for value in values if spec.setting() in self._settings[level][value]]
-        alike = [value for value in values if value.name == wanted]
-        only = [found[0] for found in (same, alike) if len(found) == 1]
-        return next(iter([*matches, *only]), None)
+        if spec in values:
+            return spec
+        for matching in (
+            [value for value in values if published.get(value) == spec],
+            [value for value in values if spec.setting() in self._settings[level][value]],
+            [value for value in values if value.name == wanted],
+        ):
+            if len(matching) == 1:
+                return matching[0]
+        return None
 
     def select(self, where: Mapping[str, str]) -> dict[str, Spec]:
         """Return the values that texts of the study refer to, by level.
@@ -225,19 +225,13 @@ class AxisLabels:
         """Return the published spec of a level that a value is compared with, None if none is."""
         if level not in self.values or value is None:
             return None
-        values = self.axis(level)
-        base = self._base(level, value)
-        wanted = self.substituted.get(level, {}).get(value, base)
+        wanted = self.substituted.get(level, {}).get(value, self._base(level, value))
         if wanted in known:
             return wanted
-        same = [other for other in known if other.setting() == wanted.setting()]
-        rivals = [v for v in values if self._base(level, v).setting() == wanted.setting()]
-        if len(same) == 1 and len(rivals) <= 1:
-            return same[0]
-        ours = [other for other in values if other.name == value.name]
-        theirs = [other for other in known if other.name == wanted.name]
-        only = len(ours) == len(theirs) == 1 and _is_default(theirs[0])
-        return theirs[0] if only else None
+        setting = wanted.setting()
+        alike = [spec for spec in known if spec.setting() == setting]
+        rivals = [v for v in self.axis(level) if self._base(level, v).setting() == setting]
+        return alike[0] if len(alike) == 1 and len(rivals) <= 1 else None
 
     def label(self, level: str, value: Spec) -> str:
         """Return the label of a value; if others share its name, with the differing fields.
@@ -246,28 +240,28 @@ class AxisLabels:
         all that differ from it in budget fields. A value that a search chose has the label of the
         search's base.
         """
-        value = self._labelled(level, value)
-        labelled = [self._labelled(level, other) for other in self.axis(level)]
-        alike = [other for other in labelled if other.name == value.name]
+        value, *others = (self._labelled(level, spec) for spec in (value, *self.axis(level)))
         if own := self._own_label(value):
             return own
-        others = [other for other in alike if other != value]
-        if str(value.setting()) in self.labels and all(map(self._own_label, others)):
-            return self.labels[value.name]
-        shown = self.labels.get(value.name, value.name)
-        fields = _differing(value, alike) if value in alike and len(alike) > 1 else {}
-        return f"{shown} ({', '.join(f'{k}={v}' for k, v in fields.items())})" if fields else shown
+        alike = [other for other in others if other.name == value.name]
+        label = self.labels.get(value.name, value.name)
+        told_apart = all(self._own_label(other) for other in alike if other != value)
+        if value not in alike or (str(value.setting()) in self.labels and told_apart):
+            return label
+        fields = [f"{key}={text}" for key, text in _differing(value, alike).items()]
+        return f"{label} ({', '.join(fields)})" if fields else label
 
     def _own_label(self, value: Spec) -> str | None:
-        """Return the label of a spec, or of one that differs in its budget fields alone."""
+        """Return the label of a spec with fields, or of one that differs in its budget alone."""
         texts = map(str, (value, value.without_budget(), value.setting()))
-        labels = (self.labels.get(text) for text in texts if "+" in text)
-        return next(filter(None, labels), None)
+        return next(
+            (self.labels[text] for text in texts if "+" in text and text in self.labels), None
+        )
 
     def _labelled(self, level: str, value: Spec) -> Spec:
         """Return the base of the search that chose a value, if it is the base of no other."""
-        bases = [self._base(level, other) for other in self.axis(level)]
         base = self._base(level, value)
+        bases = [self._base(level, other) for other in self.axis(level)]
         return base if bases.count(base) == 1 else value
 
     def heading(self, level: str, value: Spec) -> str:
@@ -302,21 +296,15 @@ def _count(cells: Sequence[Cell], levels: Sequence[str]) -> int:
     return len({tuple(cell.specs[level] for level in levels) for cell in cells})
 
 
-def _is_default(spec: Spec) -> bool:
-    """Return True if all fields of a spec have their defaults."""
-    return str(spec) == spec.name
-
-
 def _differing(value: Spec, alike: Sequence[Spec]) -> dict[str, str]:
     """Return the fields of a spec in which specs of one name differ.
 
     Budget fields only if they differ in nothing else.
     """
-    fields = [_fields(spec) for spec in alike]
-    differing = [key for key in fields[0] if len({other[key] for other in fields}) > 1]
-    kept = [key for key in differing if key not in alike[0].budget_fields] or differing
-    return {key: _fields(value)[key] for key in kept}
-
-
-def _fields(spec: Spec) -> dict[str, str]:
-    return {key: format_value(value) for key, value in spec}
+    texts = {
+        key: [format_value(getattr(spec, key)) for spec in (value, *alike)]
+        for key in type(value).model_fields
+    }
+    differing = [key for key in texts if len({*texts[key]}) > 1]
+    kept = [key for key in differing if key not in value.budget_fields] or differing
+    return {key: texts[key][0] for key in kept}

@@ -18,7 +18,7 @@ from gleak.core.settings import Scale
 from gleak.core.spec import Spec, build_spec, changed
 from gleak.studies.cell import LEVELS, TRUTH
 from gleak.studies.search.declaration import Search
-from gleak.studies.study_file import Axes, Axis, GridFile, Item, StudyFile
+from gleak.studies.study_file import Axes, GridFile, Item, StudyFile, WrittenAxis
 
 PAPER: Scale = "paper"
 ITEM_KEYS = ("name", "base", "search")
@@ -26,7 +26,7 @@ ONLY = "only"
 
 
 @dataclass(frozen=True)
-class Value:
+class AxisValue:
     """One value of an axis.
 
     Args:
@@ -50,7 +50,11 @@ class Value:
         """Spec at the scale of the paper that this value stands beside published numbers for."""
         return self.original or self.base or self.spec
 
-    def patched(self, fields: Mapping[str, Any]) -> Value:
+    def is_called(self, text: str, spec: Spec) -> bool:
+        """Return True if a text is its name, or a spec its own at this or the paper's scale."""
+        return text == self.variant or spec in (self.spec, self.base, self.original)
+
+    def patched(self, fields: Mapping[str, Any]) -> AxisValue:
         """Return the value with fields changed by a scale."""
         base = self.base and with_fields(self.base, fields)
         return replace(
@@ -83,7 +87,7 @@ def _as_text(value: Any) -> Any:
     return "none" if value is None else value
 
 
-def is_patch(axis: Axis | None) -> bool:
+def is_patch(axis: WrittenAxis | None) -> bool:
     """Return True if an axis of a scale changes values instead of replacing them."""
     return isinstance(axis, dict) and not set(ITEM_KEYS) & set(axis)
 
@@ -104,7 +108,7 @@ class Patch:
     matched: set[str] = field(default_factory=set)
     valid: set[str] = field(default_factory=set)
 
-    def apply(self, value: Value) -> Value:
+    def apply(self, value: AxisValue) -> AxisValue:
         """Return a value with the changes that match it; those of its name come last."""
         names = {value.spec.name, value.variant or value.spec.name}
         own = set(type(value.spec).model_fields)
@@ -173,7 +177,7 @@ class Variants:
         """Return the names at a level."""
         return list(self._written.get(level, {}))
 
-    def find(self, level: str, name: str, users: tuple[str, ...] = ()) -> Value:
+    def find(self, level: str, name: str, users: tuple[str, ...] = ()) -> AxisValue:
         """Return a variant at the scale of the paper.
 
         Args:
@@ -194,7 +198,7 @@ class Variants:
             else:
                 fields = {key: value for key, value in item.items() if key != "label"}
                 (spec,) = _specs(level, fields, lambda base: self.spec(level, base, (*users, name)))
-        return Value(spec, variant=name, label=_label(name, item))
+        return AxisValue(spec, variant=name, label=_label(name, item))
 
     def specs(self, level: str) -> dict[str, Spec]:
         """Return the spec of every variant of a level at the scale of the paper."""
@@ -259,7 +263,7 @@ class AxisReader:
         """The same study at the scale of the paper."""
         return self if self.scale == PAPER else AxisReader(self.study, PAPER, self.searches)
 
-    def read(self, level: str, grid: GridFile) -> list[Value]:
+    def read(self, level: str, grid: GridFile) -> list[AxisValue]:
         """Return the values of one axis of a grid.
 
         Raises:
@@ -271,7 +275,7 @@ class AxisReader:
             return self._items(level, own)
         return self._patch(level, self._unpatched(level, grid), own)
 
-    def _unpatched(self, level: str, grid: GridFile) -> list[Value]:
+    def _unpatched(self, level: str, grid: GridFile) -> list[AxisValue]:
         written = getattr(grid, level)
         if level in self.replaced:
             return self._items(level, self.replaced[level])
@@ -279,7 +283,9 @@ class AxisReader:
             return self.at_paper._items(level, written)
         return [self.at_paper.base(level)]
 
-    def _patch(self, level: str, values: list[Value], own: Axis | None) -> list[Value]:
+    def _patch(
+        self, level: str, values: list[AxisValue], own: WrittenAxis | None
+    ) -> list[AxisValue]:
         changes = dict(own) if isinstance(own, Mapping) else {}
         if (only := changes.pop(ONLY, None)) is not None:
             values = [self._one_of(level, str(text), values) for text in only]
@@ -290,7 +296,7 @@ class AxisReader:
         patch.check()
         return found
 
-    def _one_of(self, level: str, text: str, values: Sequence[Value]) -> Value:
+    def _one_of(self, level: str, text: str, values: Sequence[AxisValue]) -> AxisValue:
         """Return the value of an axis that a variant's name or a spec string means."""
         named = next((value for value in values if value.variant == text), None)
         spec = None if named else self.variants.spec(level, text)
@@ -310,7 +316,7 @@ class AxisReader:
             with error_context(f"scales, {self.scale}, {level}"):
                 patch.check()
 
-    def base(self, level: str) -> Value:
+    def base(self, level: str) -> AxisValue:
         """Return the study's base spec of a level, as it is at the scale.
 
         Raises:
@@ -328,13 +334,13 @@ class AxisReader:
             raise SpecError(f"the study's base has {len(values)} values, and needs one")
         return self.patches[level].apply(values[0]) if level in self.patches else values[0]
 
-    def _items(self, level: str, axis: Axis) -> list[Value]:
+    def _items(self, level: str, axis: WrittenAxis) -> list[AxisValue]:
         items = axis if isinstance(axis, list) else [axis]
         if not items:
             raise SpecError("has no values; give a spec or a list of them")
         return [value for item in items for value in self._item(level, item)]
 
-    def _item(self, level: str, item: Item) -> Iterator[Value]:
+    def _item(self, level: str, item: Item) -> Iterator[AxisValue]:
         """Make the values of one item."""
         if isinstance(item, str):
             yield self._named(level, item)
@@ -342,7 +348,7 @@ class AxisReader:
             yield self._searched(level, item)
         elif "name" in item or "base" in item:
             specs = _specs(level, item, lambda base: self.variants.spec(level, base))
-            yield from map(Value, specs)
+            yield from map(AxisValue, specs)
         else:
             if level not in self.study.base:
                 keys = ", ".join(ITEM_KEYS)
@@ -352,16 +358,16 @@ class AxisReader:
                 )
             base = self.base(level).spec
             specs = _specs(level, {"base": "", **item}, lambda _: base)
-            yield from map(Value, specs)
+            yield from map(AxisValue, specs)
 
-    def _named(self, level: str, text: str) -> Value:
+    def _named(self, level: str, text: str) -> AxisValue:
         if text in self.variants.names(level):
             return self.variants.find(level, text)
         if (level, text) == ("attack", TRUTH):
             raise SpecError(f"{TRUTH!r} is a control, not an attack; put it under controls")
-        return Value(self.variants.spec(level, text))
+        return AxisValue(self.variants.spec(level, text))
 
-    def _searched(self, level: str, item: Mapping[str, Any]) -> Value:
+    def _searched(self, level: str, item: Mapping[str, Any]) -> AxisValue:
         """Return what a search chose, with the fields that are changed after it."""
         if level != "attack":
             raise SpecError("a search chooses attacks; write a spec")
@@ -372,4 +378,4 @@ class AxisReader:
             search = self.searches[name]
             chosen = with_fields(search.chosen or search.base, fields)
             base = with_fields(search.written or search.base, fields)
-            return Value(chosen, base=base, search=search)
+            return AxisValue(chosen, base=base, search=search)

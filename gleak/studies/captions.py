@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from gleak.core.markup import to_rst
-from gleak.core.numbers import format_number
-from gleak.core.spec import Spec
+from gleak.core.spec import Spec, field_text
+from gleak.data.base import DatasetSpec
+from gleak.studies.axes import Axis
 from gleak.studies.axis_labels import AxisLabels, is_control
 from gleak.studies.cell import TRUTH, Cell
 from gleak.studies.figure_spec import FigureSpec
-
-if TYPE_CHECKING:
-    from gleak.studies.grid import Grid
-    from gleak.studies.search.declaration import Search
+from gleak.studies.grid import Grid
+from gleak.studies.search.declaration import Search
 
 Conditions = Mapping[str, str]
 """Heading -> text: data, network, clients, and so on."""
 MOST_LABELS = 8
 """Values of one level that are listed; of more only the first and the number are given."""
+HEADINGS = {
+    "dataset": "Data",
+    "model": "Network",
+    "training": "Training",
+    "crafting": "Crafting",
+    "client": "Clients",
+    "defense": "Defence",
+    "attack": "Attacks",
+}
 NOTHING_DONE = {"crafting": "honest", "defense": "none"}
 """Level -> the spec that does nothing; conditions leave it out where there is no other."""
-PER_CLIENT: dict[str, Callable[[str], str]] = {
-    "batch_size": "batches of {}".format,
-    "local_steps": "{} local steps".format,
-    "local_lr": "learning rate {}".format,
-    "mini_batch": "mini-batches of {}".format,
-    "classes": "{} classes in a batch".format,
-    "loss": "loss {}".format,
-    "batch_norm": "batch normalisation in {} mode".format,
-}
-"""Field of clients -> phrase with its values."""
+ALWAYS_TOLD = {"batch_size", "victims"}
+"""Fields of clients that are told even if they have their defaults."""
 
 
 def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) -> str:
@@ -51,18 +49,19 @@ def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) 
 
 
 def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) -> Conditions:
-    """Return the conditions of a figure, to be printed below it.
+    """Return the conditions that are printed below a figure; those of several grids are joined.
 
     Attacks, of which the figure has the labels, are among them if there is only one, and so are
     searches whose result is not adopted.
     """
-    parts = [*(conditions(_cells(figure, grid), grid.names) for grid in grids)]
-    parts += [_trained(figure, scale)]
-    names = [search.name for grid in grids for search in _not_adopted(figure, grid)]
-    parts += [{f"Search {name} not adopted": "base attack" for name in names}]
     texts: dict[str, list[str]] = {}
-    for heading, text in (pair for part in parts for pair in part.items() if pair[0] != "Attacks"):
-        texts.setdefault(heading, []).append(text)
+    parts = [conditions(_cells(figure, grid), grid.names) for grid in grids]
+    for part in [*parts, _trained(figure, scale)]:
+        for heading, text in part.items():
+            texts.setdefault(heading, []).append(text)
+    texts.pop("Attacks", None)
+    for search in (search for grid in grids for search in _not_adopted(figure, grid)):
+        texts[f"Search {search.name} not adopted"] = ["base attack"]
     told = {heading: "; ".join(dict.fromkeys(several)) for heading, several in texts.items()}
     return {**told, "Scale": scale} if told else {}
 
@@ -73,104 +72,54 @@ def _trained(figure: FigureSpec, scale: str) -> Conditions:
     return {"Networks": "; ".join(texts)} if texts else {}
 
 
-def conditions(cells: Sequence[Cell], names: AxisLabels) -> Conditions:
-    """Return the conditions of the cells of a grid that a figure shows."""
-    attacked = [cell for cell in cells if "attack" in cell.specs and not is_control(cell)]
-    texts = {
-        "Data": _list(cells, "dataset", lambda spec: _data(names, spec)),
-        "Network": _list(cells, "model", partial(_label, names, "model")),
-        "Training": _list(cells, "training", partial(_label, names, "training")),
-        "Crafting": _list(cells, "crafting", partial(_label, names, "crafting")),
-        "Clients": _clients([cell for cell in cells if "client" in cell.specs], names),
-        "Defence": _list(cells, "defense", partial(_label, names, "defense")),
-        **_attacks(list(dict.fromkeys(cell.attack for cell in attacked)), names),
-    }
-    return {heading: text for heading, text in texts.items() if text}
-
-
 def _cells(figure: FigureSpec, grid: Grid) -> list[Cell]:
     return figure.chosen(grid.names, grid.scored_cells)
 
 
-def _join(pairs: Conditions, separator: str) -> str:
-    return separator.join(f"{heading}: {text}" for heading, text in pairs.items())
+def conditions(cells: Sequence[Cell], names: AxisLabels) -> Conditions:
+    """Return the conditions of the cells of a grid that a figure shows."""
+    rows: dict[str, str] = {}
+    attacked = [cell for cell in cells if "attack" in cell.specs and not is_control(cell)]
+    for level, heading in HEADINGS.items():
+        having = attacked if level == "attack" else [c for c in cells if level in c.specs]
+        specs = list(dict.fromkeys(cell.specs[level] for cell in having))
+        if {spec.name for spec in specs} <= {NOTHING_DONE.get(level)}:
+            continue
+        labels = list(dict.fromkeys(_label(names, level, spec) for spec in specs))
+        one_attack = level == "attack" and len(labels) == 1
+        rows["Attack" if one_attack else heading] = _enumerate(labels)
+        if level == "client":
+            rows |= _fields(specs, names)
+    return rows
 
 
-def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
-    """Return one line per condition, then the scale and what it changes."""
-    cells = _cells(figure, ours)
-    own = conditions(cells, ours.names)
-    published = conditions(_cells(figure, paper), paper.names)
-    changed = {key: text for key, text in published.items() if own.get(key) != text}
-    count = sum(getattr(c.specs.get("attack"), "name", "") != TRUTH for c in cells)
-    size = f"{count} {'cell' if count == 1 else 'cells'}{_refused(cells, ours)}"
-    size += f", {ours.networks} networks each" if ours.networks > 1 else ""
-    lines = {
-        **{heading: to_rst(text) for heading, text in own.items()},
-        "Scale": f"{ours.scale}, {size}",
-        "At the scale of the paper": to_rst(_join(changed, ". ")),
-        "Compared with other settings of the paper": _substitutions(cells, ours.names),
-        "Chosen by a search": _tuned(cells, ours.names),
-        "Not searched": to_rst("; ".join(one.substitute for one in _not_adopted(figure, ours))),
-        "No better than blind": to_rst(_weak(cells, ours)),
-    }
-    return "\n".join(f"| **{heading}:** {text}." for heading, text in lines.items() if text)
+def _label(names: AxisLabels, level: str, spec: Spec) -> str:
+    """Return the label of a spec, with what it does not say of its fields."""
+    if isinstance(spec, DatasetSpec):
+        channels, *sides = spec.shape
+        grey = " grey" if channels == 1 else ""
+        size = f"{' × '.join(map(str, sides))}{grey} pixels" if sides else f"{channels} features"
+        return f"{names.heading(level, spec)}, {size}"
+    if level == "client":
+        return names.labels.get(spec.name, spec.name)
+    label = names.label(level, spec)
+    if level == "attack":
+        budget = getattr(spec, "iterations", None)
+        return label if budget is None else f"{label} ({budget} iterations)"
+    fields = str(spec).partition("+")[2]
+    is_bare = label == names.labels.get(spec.name, spec.name)
+    return f"{label} ({fields.replace('+', ', ')})" if fields and is_bare else label
 
 
-def _refused(cells: Sequence[Cell], grid: Grid) -> str:
-    shown = set(cells) if grid.refused else ()
-    count = sum(grid.names.cell(refusal.levels) in shown for refusal in grid.refused)
-    return f", {count} of them refused (n/a)" if count else ""
-
-
-def _substitutions(cells: Sequence[Cell], names: AxisLabels) -> str:
-    """Return what is compared with the paper's values of another setting, except datasets."""
-    pairs = [
-        f"``{ours}`` with ``{theirs}``"
-        for level, found in names.substituted.items()
-        for ours, theirs in found.items()
-        if level != "dataset" and ours.setting() != theirs.setting()
-        if any(cell.specs.get(level) == ours for cell in cells)
-    ]
-    return "; ".join(pairs)
-
-
-def _tuned(cells: Sequence[Cell], names: AxisLabels) -> str:
-    """Return which specs a search chose, each with the one it started from."""
-    pairs = [
-        f"``{ours}`` from ``{base}``"
-        for level, found in names.bases.items()
-        for ours, base in found.items()
-        if ours != base and any(cell.specs.get(level) == ours for cell in cells)
-    ]
-    return "; ".join(pairs)
-
-
-def _not_adopted(figure: FigureSpec, grid: Grid) -> list[Search]:
-    """Return the searches of the attacks shown that have no adopted result."""
-    shown = {cell.specs.get("attack") for cell in _cells(figure, grid)}
-    searches = [search for attack, search in grid.searches.items() if attack in shown]
-    return [search for search in searches if search.substitute]
-
-
-def _weak(cells: Sequence[Cell], grid: Grid) -> str:
-    """Return which attacks are declared to be no better than blind, each with the reason."""
-    shown = set(cells)
-    texts = [
-        f"{_enumerate(grid.names.label(level, spec) for level, spec in weak.specs.items())}: "
-        f"{weak.reason}"
-        for weak in grid.weak
-        if weak.cells & shown
-    ]
-    return "; ".join(texts)
-
-
-def _list(cells: Sequence[Cell], level: str, label: Callable[[Spec], str]) -> str:
-    """Return the labels of the values of a level, in order of appearance."""
-    specs = dict.fromkeys(cell.specs[level] for cell in cells if level in cell.specs)
-    if {spec.name for spec in specs} <= {NOTHING_DONE.get(level)}:
-        return ""
-    return _enumerate(map(label, specs))
+def _fields(specs: Sequence[Spec], names: AxisLabels) -> Conditions:
+    """Return the values of the fields of clients that are not the default in all of them."""
+    rows = {}
+    for key in dict.fromkeys(key for spec in specs for key in type(spec).model_fields):
+        having = [spec for spec in specs if key in type(spec).model_fields]
+        if key in ALWAYS_TOLD or any(f"+{key}=" in str(spec) for spec in having):
+            title = Axis("client", key).title(names)
+            rows[title[0].upper() + title[1:]] = _enumerate(field_text(s, key) for s in having)
+    return rows
 
 
 def _enumerate(labels: Iterable[str]) -> str:
@@ -180,65 +129,55 @@ def _enumerate(labels: Iterable[str]) -> str:
     return "; ".join(distinct) if any(", " in label for label in distinct) else ", ".join(distinct)
 
 
-def _data(names: AxisLabels, spec: Any) -> str:
-    """Return the label of a dataset with the size of its samples."""
-    return f"{names.heading('dataset', spec)}, {_size(spec.shape)}"
+def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
+    """Return one line per condition, then the scale and what it changes."""
+    cells, names = _cells(figure, ours), ours.names
+    own, published = conditions(cells, names), conditions(_cells(figure, paper), paper.names)
+    changed = [f"{key}: {text}" for key, text in published.items() if own.get(key) != text]
+    shown = {spec for cell in cells for spec in cell.specs.values()}
+    substituted = [
+        f"``{value}`` with ``{theirs}``"
+        for level, pairs in names.substituted.items()
+        for value, theirs in pairs.items()
+        if level != "dataset" and value in shown and value.setting() != theirs.setting()
+    ]
+    tuned = [
+        f"``{value}`` from ``{base}``"
+        for pairs in names.bases.values()
+        for value, base in pairs.items()
+        if value in shown and value != base
+    ]
+    weak = [
+        f"{_enumerate(names.label(level, spec) for level, spec in weak.specs.items())}: "
+        f"{weak.reason}"
+        for weak in ours.weak
+        if weak.cells & {*cells}
+    ]
+    not_adopted = [search.substitute for search in _not_adopted(figure, ours)]
+    lines = {
+        **{heading: to_rst(text) for heading, text in own.items()},
+        "Scale": f"{ours.scale}, {_size(cells, ours)}",
+        "At the scale of the paper": to_rst(". ".join(changed)),
+        "Compared with other settings of the paper": "; ".join(substituted),
+        "Chosen by a search": "; ".join(tuned),
+        "Not searched": to_rst("; ".join(not_adopted)),
+        "No better than blind": to_rst("; ".join(weak)),
+    }
+    return "\n".join(f"| **{heading}:** {text}." for heading, text in lines.items() if text)
 
 
-def _size(shape: Sequence[int]) -> str:
-    if len(shape) == 1:
-        return f"{shape[0]} features"
-    grey = " grey" if shape[0] == 1 else ""
-    return f"{shape[1]} × {shape[2]}{grey} pixels"
+def _size(cells: Sequence[Cell], grid: Grid) -> str:
+    """Return the number of cells, of those that were refused, and of networks."""
+    count = sum("attack" not in cell.specs or cell.attack.name != TRUTH for cell in cells)
+    refused = len({grid.names.cell(refusal.levels) for refusal in grid.refused} & {*cells})
+    parts = [f"{count} {'cell' if count == 1 else 'cells'}"]
+    parts += [f"{refused} of them refused (n/a)"] if refused else []
+    parts += [f"{grid.networks} networks each"] if grid.networks > 1 else []
+    return ", ".join(parts)
 
 
-def _clients(cells: Sequence[Cell], names: AxisLabels) -> str:
-    """Return protocol, batches, local steps and numbers of victims."""
-    specs = list(dict.fromkeys(cell.client for cell in cells))
-    if not specs:
-        return ""
-    protocol = " or ".join(dict.fromkeys(names.labels.get(spec.name, spec.name) for spec in specs))
-    phrases = [phrase(text) for key, phrase in PER_CLIENT.items() if (text := _values(specs, key))]
-    unique = ["each label once"] * all(spec.labels == "unique" for spec in specs)
-    repeats = [f"each batch {times} times" for times in {spec.repeats for spec in specs} - {1}]
-    victims = _values(specs, "victims")
-    counted = f"{victims} {'victim' if victims == '1' else 'victims'}"
-    return ", ".join([protocol, *phrases, *unique, counted, *repeats])
-
-
-def _values(specs: Sequence[Spec], key: str) -> str:
-    """Return the values of a field; none if it is missing, or has its default in all specs."""
-    having = [spec for spec in specs if key in type(spec).model_fields]
-    values = list(dict.fromkeys(getattr(spec, key) for spec in having))
-    unset = key not in ("batch_size", "victims", "local_steps")
-    if not values or (unset and all(key not in str(spec) for spec in having)):
-        return ""
-    texts = [format_number(value) if isinstance(value, float) else str(value) for value in values]
-    return _either(texts)
-
-
-def _label(names: AxisLabels, level: str, spec: Spec) -> str:
-    """Return the label of a spec; with its fields if the label is that of its name."""
-    label, fields = names.label(level, spec), str(spec).partition("+")[2]
-    is_bare = label == names.labels.get(spec.name, spec.name)
-    return f"{label} ({fields.replace('+', ', ')})" if fields and is_bare else label
-
-
-def _attacks(specs: Sequence[Any], names: AxisLabels) -> Conditions:
-    """Return the labels of the attacks with their iterations, under one heading."""
-    budgets: dict[str, list[str]] = {}
-    for spec in specs:
-        own = budgets.setdefault(names.label("attack", spec), [])
-        own += [str(spec.iterations)] if "iterations" in type(spec).model_fields else []
-    texts = [label + _iterations(own) for label, own in budgets.items()]
-    return {"Attack" if len(texts) == 1 else "Attacks": _enumerate(texts)}
-
-
-def _iterations(budgets: Sequence[str]) -> str:
-    return f" ({_either(budgets)} iterations)" if budgets else ""
-
-
-def _either(texts: Sequence[str]) -> str:
-    """Return ``1``, ``1 or 2``, ``1, 2 or 3``."""
-    distinct = list(dict.fromkeys(texts))
-    return " or ".join([", ".join(distinct[:-1]), distinct[-1]] if distinct[1:] else distinct)
+def _not_adopted(figure: FigureSpec, grid: Grid) -> list[Search]:
+    """Return the searches of the attacks shown that have no adopted result."""
+    shown = {cell.specs.get("attack") for cell in _cells(figure, grid)}
+    searches = [search for attack, search in grid.searches.items() if attack in shown]
+    return [search for search in searches if search.substitute]

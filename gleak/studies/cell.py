@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gleak.core.errors import IncompatibleError, SpecError, nearest
+from gleak.attacks.base import AttackSpec
+from gleak.clients.base import ClientSpec
+from gleak.clients.fedavg import Captured
+from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import kinds_of, parse
 from gleak.core.spec import Spec
+from gleak.crafting.base import CraftingSpec
+from gleak.data.base import DatasetSpec
+from gleak.defenses.base import DefenseSpec
 from gleak.knowledge.base import KnowledgeSpec, Pretraining
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
+from gleak.models.base import ModelSpec
+from gleak.training.base import TrainingSpec
 
 LEVELS = ("dataset", "model", "training", "crafting", "client", "defense", "attack")
 SCORED_BY: Mapping[str, str] = MappingProxyType(
@@ -34,9 +39,51 @@ KNOWLEDGE = "knowledge.h5"
 
 @dataclass(frozen=True)
 class Cell:
-    """Specs of the levels that are set, in the order of `LEVELS`."""
+    """Specs of the levels that are set, in the order of `LEVELS`.
 
-    specs: Mapping[str, Any]
+    Reading the spec of a level that is not set raises an `AttributeError`. Of the control `TRUTH`,
+    which is no `AttackSpec`, only the name is read.
+    """
+
+    specs: Mapping[str, Spec]
+
+    @property
+    def dataset(self) -> DatasetSpec:
+        return self._spec("dataset")
+
+    @property
+    def model(self) -> ModelSpec:
+        return self._spec("model")
+
+    @property
+    def training(self) -> TrainingSpec:
+        return self._spec("training")
+
+    @property
+    def crafting(self) -> CraftingSpec:
+        return self._spec("crafting")
+
+    @property
+    def client(self) -> ClientSpec:
+        return self._spec("client")
+
+    @property
+    def defense(self) -> DefenseSpec:
+        return self._spec("defense")
+
+    @property
+    def attack(self) -> AttackSpec:
+        return self._spec("attack")
+
+    @property
+    def captured(self) -> Captured:
+        """The clients, if they are those of a capture."""
+        return self._spec("client")
+
+    def _spec(self, level: str) -> Any:
+        if level not in self.specs:
+            raise AttributeError(f"this cell has no {level}; it is {self}")
+        return self.specs[level]
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], *, where: str = "") -> Cell:
@@ -78,13 +125,6 @@ class Cell:
                 raise SpecError(f"{level} {texts[level]!r}: write it as {str(spec)!r}")
         return cell
 
-    def __getattr__(self, level: str) -> Any:
-        if level not in LEVELS:
-            raise AttributeError(f"a cell has no {level!r}; {nearest(level, LEVELS)}")
-        if level not in self.specs:
-            raise AttributeError(f"this cell has no {level}; it is {self}")
-        return self.specs[level]
-
     def __hash__(self) -> int:
         return hash(tuple(self.specs.items()))
 
@@ -122,36 +162,29 @@ class Cell:
                 f"{self} is {len(str(self))} characters long; a cluster loses jobs whose names "
                 f"exceed {LONGEST_CELL}: leave defaults out or shorten values"
             )
-        dataset, model = self.specs.get("dataset"), self.specs.get("model")
-        crafting, defense = self.specs.get("crafting"), self.specs.get("defense")
-        training, client = self.specs.get("training"), self.specs.get("client")
-        attack = self.specs.get("attack")
-        if dataset and model:
-            _check_samples(model, dataset)
-        if dataset and training:
-            training.check(dataset)
-        if model and training:
-            training.check_model(model)
-        if dataset and client:
-            client.check(dataset)
-        if model and client:
-            client.check_model(model)
-        if client:
-            self._check_required(client)
-        if client and defense:
-            defense.check(client)
-        if crafting:
-            crafting.check(dataset, model)
-        if attack:
-            attack.check(dataset, model, client)
-            attack.check_crafting(crafting)
-            attack.check_knowledge(dataset, client)
-
-    def _check_required(self, client: ClientSpec) -> None:
-        for kind, text in client.required_specs.items():
-            found, required = self.specs.get(kind), parse(kind, text)
-            if found is not None and found != required:
-                raise IncompatibleError(f"client {client} requires {kind} {required}, not {found}")
+        levels = self.specs.keys()
+        if "model" in levels:
+            _check_samples(self.model, self.dataset)
+        if "training" in levels:
+            self.training.check(self.dataset)
+            self.training.check_model(self.model)
+        if "client" in levels:
+            self.client.check(self.dataset)
+            self.client.check_model(self.model)
+            for level, text in self.client.required_specs.items():
+                if self._spec(level) != parse(level, text):
+                    raise IncompatibleError(
+                        f"client {self.client} requires {level} {parse(level, text)}, not "
+                        f"{self._spec(level)}"
+                    )
+        if "defense" in levels:
+            self.defense.check(self.client)
+        if "crafting" in levels:
+            self.crafting.check(self.dataset, self.model)
+        if "attack" in levels:
+            self.attack.check(self.dataset, self.model, self.client)
+            self.attack.check_crafting(self.crafting)
+            self.attack.check_knowledge(self.dataset, self.client)
 
     @property
     def pretrainings(self) -> list[Pretraining]:
@@ -181,7 +214,7 @@ def _order(texts: Mapping[str, str]) -> str:
 
 
 @cache
-def _check_samples(model: Any, dataset: Any) -> None:
+def _check_samples(model: ModelSpec, dataset: DatasetSpec) -> None:
     """Check that a model accepts a dataset's samples, and add the dataset to its error."""
     try:
         model.check(dataset.modality, dataset.shape)

@@ -1,46 +1,50 @@
 """Estimated cost of a study, computed from its specs before any job: jobs, hours, gigabytes.
 
-The constants were measured on one core of an Intel Xeon with AVX-512. A job takes the time of a
-job of its stage with little work, which depends on how jobs are started (`Machine.starts`), and for
-its computations
+A job takes, on one core of the reference machine (an Intel Xeon with AVX-512),
 
-    multiply_adds / 4e10 per second + calls x 5 ms
+    START_SECONDS + multiply_adds / 4e10 per second + calls x 5 ms
 
-all divided by the speed of the machine, if that was measured (`gleak.studies.machine`). A call
-is one evaluation of all victims of an attack in one batch. An attack is assumed to use the whole
-budget of every victim:
+divided by the speed of this machine, if that was measured (`gleak.studies.machine`). A call is one
+evaluation of all victims of an attack in one batch; an attack is assumed to use the whole budget of
+every victim:
 
-    multiply_adds = victims x samples x evaluations x passes x multiply_adds of a forward pass
+    multiply_adds = victims x samples x evaluations x passes x those of a forward pass
 
 with 12 passes for gradient matching and 3 for feature inversion (`AttackSpec.cost`). Gradients of
 convolutions are formed for each victim, which takes 10 ns a parameter. An attack that repeats a
 client's local steps does so in each evaluation. Training takes epochs x samples x 3 passes,
 training of knowledge steps x batch_size x 3. A client takes 3 for each gradient of a sample, also
-when it audits parameters. Early stopping reduces the cost, unmixing (seconds to minutes a victim)
-is not counted. GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed
-1e12 multiply-adds per second: a few per cent of the peak of a large GPU, because small networks do
-not saturate it; a job with a GPU is not forked.
+when it audits parameters. Unmixing (seconds to minutes a victim) is not counted. Totals of the
+studies at the quick scale are within a factor of two of what was measured, single attacks within
+three.
+
+GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed 1e12 multiply-adds
+per second, as small networks do not saturate a GPU; a job with a GPU is not forked.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
-compression, sparse updates, snapshots and the small secret of a server that crafts parameters are
-not counted. Properties that only a dataset's files determine are assumed: 100 classes, 10,000
-samples in each split.
+compression, sparse updates, snapshots and secrets are not counted. Properties that only a dataset's
+files determine are assumed: `ASSUMED_CLASSES`, and `ASSUMED_SAMPLES` in each split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tabulate import tabulate
 
+from gleak.core.registry import parse
 from gleak.core.settings import Settings
-from gleak.studies.cell import SCORED_BY
-from gleak.studies.job_costs import CALLS, COSTS, no_cost
-from gleak.studies.machine import Machine
-from gleak.studies.stage_files import Made, StudyPart
+from gleak.knowledge.base import Pretraining
+from gleak.metrics.audits.base import REACH_SAMPLES
+from gleak.simulation.grants import AUXILIARY
+from gleak.studies.cell import SCORED_BY, Cell
+from gleak.studies.machine import START_SECONDS, Machine
+from gleak.studies.stage_files import Made, StudyPart, table_of
 from gleak.studies.stages import STAGES, jobs_behind, path_of
 from gleak.studies.study import Study
 
@@ -49,6 +53,12 @@ GPU_RATE = 1e12
 CALL_SECONDS = 5e-3
 LARGEST = 100
 TOGETHER = "together"
+WEIGHT_WORK = 400
+"""Multiply-adds that take as long as forming the gradient of a convolution's parameter, 10 ns."""
+GRADIENT_FACTOR = 3
+FLOAT_BYTES = 4
+ASSUMED_CLASSES = 100
+ASSUMED_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -71,16 +81,13 @@ class Job:
 
     def seconds(self, machine: Machine) -> float:
         """Return the estimated time on one core of a machine."""
-        return (self._fixed(machine) + self.work / RATE) / machine.relative_speed
+        fixed = START_SECONDS[machine.start_method] + self.calls * CALL_SECONDS
+        return (fixed + self.work / RATE) / machine.relative_speed
 
     def gpu_seconds(self, machine: Machine) -> float:
         """Return the estimated time if the multiply-adds run on a GPU of a machine."""
-        spawning = replace(machine, start_method="spawn")
-        return self._fixed(spawning) / machine.relative_speed + self.work / GPU_RATE
-
-    def _fixed(self, machine: Machine) -> float:
-        """Return the time that does not depend on the number of multiply-adds."""
-        return machine.starts[self.rule] + self.calls * CALL_SECONDS
+        fixed = START_SECONDS["spawn"] + self.calls * CALL_SECONDS
+        return fixed / machine.relative_speed + self.work / GPU_RATE
 
     @property
     def done(self) -> bool:
@@ -100,26 +107,20 @@ def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
     """
     whole = StudyPart(study, settings.scale)
     verdicts = [Made("judge", "csv", whole)] if study.expectations else []
-    figures = [Made("draw", "picture", _part(whole, "figure", name)) for name in study.figures]
-    tables = {name: Made("tabulate", "table", _part(whole, "grid", name)) for name in study.grids}
-    drawn = {
-        name: [made for made in figures if name in study.figure(_name(made)).grids]
-        for name in study.grids
+    figures = {
+        name: Made("draw", "picture", _part(whole, "figure", name)) for name in study.figures
     }
+    tables = {name: table_of(whole, name) for name in study.grids}
     plans = {
-        name: jobs([table], settings) | {_job(made, settings) for made in drawn[name]}
-        for name, table in tables.items()
+        grid: jobs([table], settings)
+        | {_job(figures[name], settings) for name in figures if grid in study.figure(name).grids}
+        for grid, table in tables.items()
     }
-    return {**plans, TOGETHER: jobs([*verdicts, *figures, *tables.values()], settings)}
+    return {**plans, TOGETHER: jobs([*verdicts, *figures.values(), *tables.values()], settings)}
 
 
 def _part(whole: StudyPart, wildcard: str, name: str) -> StudyPart:
     return StudyPart(whole.study, whole.scale, wildcard, name)
-
-
-def _name(made: Made) -> str:
-    assert isinstance(made.subject, StudyPart)
-    return made.subject.name
 
 
 def jobs(targets: Iterable[Made], settings: Settings) -> Plan:
@@ -162,18 +163,20 @@ def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
         heading: what the names are.
         machine: on which the jobs run.
     """
-    rows = [
-        [
-            name,
-            _describe_done(plan),
-            str(len(plan)),
-            format_duration(hours(plan, machine)),
-            format_duration(hours(remaining(plan), machine)),
-            format_duration(gpu_hours(plan, machine)),
-            _round(gigabytes(plan)),
-        ]
-        for name, plan in plans.items()
-    ]
+    rows = []
+    for name, plan in plans.items():
+        cells = frozenset(job for job in plan if job.rule in SCORED_BY.values())
+        rows.append(
+            [
+                name,
+                f"{len(cells - remaining(cells))} of {len(cells)}",
+                str(len(plan)),
+                format_duration(hours(plan, machine)),
+                format_duration(hours(remaining(plan), machine)),
+                format_duration(gpu_hours(plan, machine)),
+                _round(gigabytes(plan)),
+            ]
+        )
     columns = [heading, "cells done", "jobs", "CPU time", "left", "GPU time", "GB on disk"]
     return tabulate(
         rows,
@@ -188,13 +191,13 @@ def describe_assumptions(machine: Machine) -> str:
     """Return what the estimates assume, in one line."""
     speed = machine.relative_speed
     known = machine.speed or "the reference machine's, as gleak plan --measure was never run here"
-    first, *_, last = sorted(seconds / speed for seconds in machine.starts.values())
     return (
         f"Speed: {known}. On one core {RATE * speed / 1e9:.2g} billion multiply-adds per second, "
-        f"{1000 * CALL_SECONDS / speed:.2g} ms a call, {first:.2g} to {last:.2g} s to start a job "
-        f"(start_method {machine.start_method}); each victim's whole budget, no early stopping. On "
-        f"a GPU: {GPU_RATE / 1e9:g} billion (assumed), jobs not forked. Files uncompressed. "
-        "Unmixing (seconds to minutes a victim) is not counted."
+        f"{1000 * CALL_SECONDS / speed:.2g} ms a call, "
+        f"{START_SECONDS[machine.start_method] / speed:.2g} s to start a job (start_method "
+        f"{machine.start_method}); each victim's whole budget, no early stopping. On a GPU: "
+        f"{GPU_RATE / 1e9:g} billion (assumed), jobs not forked. Files uncompressed. Unmixing "
+        "(seconds to minutes a victim) is not counted."
     )
 
 
@@ -229,16 +232,6 @@ def remaining(plan: Plan) -> Plan:
     return frozenset(job for job in plan if not job.done)
 
 
-def _describe_done(plan: Plan) -> str:
-    cells = _cells(plan)
-    return f"{len(cells - remaining(cells))} of {len(cells)}"
-
-
-def _cells(plan: Plan) -> Plan:
-    """Return the last job of each cell."""
-    return frozenset(job for job in plan if job.rule in SCORED_BY.values())
-
-
 def format_duration(time: float) -> str:
     """Format a time, given in hours, in seconds, minutes or hours."""
     for unit, size in (("s", 3600), ("min", 60)):
@@ -250,3 +243,153 @@ def format_duration(time: float) -> str:
 def _round(value: float) -> str:
     """Format a number with two significant digits and no exponent."""
     return np.format_float_positional(value, precision=2, fractional=False, trim="-")
+
+
+def _work_of_training(cell: Cell) -> float:
+    samples = _samples(cell, "train")
+    passes: float = cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR
+    return passes * _forward(cell)
+
+
+def _work_of_knowledge(pretraining: Pretraining) -> float:
+    spec = pretraining.knowledge
+    public = Cell({"dataset": pretraining.dataset})
+    work = spec.multiply_adds(pretraining.dataset.shape, _classes(public))
+    return spec.passes * GRADIENT_FACTOR * work
+
+
+def _bytes_of_knowledge(pretraining: Pretraining) -> float:
+    public = Cell({"dataset": pretraining.dataset})
+    parameters = pretraining.knowledge.parameters(pretraining.dataset.shape, _classes(public))
+    return FLOAT_BYTES * (parameters + 2 * _samples(public, "train"))
+
+
+def _bytes_of_dataset(cell: Cell) -> float:
+    width = 1 if cell.dataset.modality == "image" else FLOAT_BYTES
+    samples = _samples(cell, "train") + _samples(cell, "test")
+    return samples * prod(cell.dataset.shape) * width
+
+
+def _work_of_drift(cell: Cell) -> float:
+    """Return the multiply-adds of recomputing the local steps and one gradient of the batch."""
+    client = cell.client
+    gradients = client.gradients_per_sample + 1 if client.local_descent else 0
+    return gradients * _work_of_gradient(cell)
+
+
+def _work_of_clients(cell: Cell) -> float:
+    return cell.client.gradients_per_sample * _work_of_gradient(cell) + _work_of_drift(cell)
+
+
+def _work_of_gradient(cell: Cell) -> float:
+    """Return the multiply-adds of one gradient of every victim's batch."""
+    client = cell.client
+    return float(client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell))
+
+
+def _bytes_of_truth(cell: Cell) -> float:
+    """Return the size, in bytes, of the truth and of the granted parts of it."""
+    samples = 2 * cell.client.victims * cell.client.batch_size + AUXILIARY + 1
+    return samples * prod(cell.dataset.shape) * FLOAT_BYTES
+
+
+def _bytes_of_reconstruction(cell: Cell) -> float:
+    client = cell.client
+    return client.victims * client.batch_size * prod(cell.dataset.shape) * FLOAT_BYTES
+
+
+def _attack_work(cell: Cell) -> float:
+    """Return the multiply-adds of the whole budget of every victim."""
+    client, attack = cell.client, cell.attack
+    cost = attack.cost()
+    forward = (cost.samples or client.batch_size) * cost.passes * _forward(cell)
+    return float(client.victims * _attack_calls(cell) * (forward + _work_of_weights(cell)))
+
+
+def _attack_calls(cell: Cell) -> float:
+    """Return the number of gradients of the batch of all victims."""
+    cost = cell.attack.cost()
+    steps = cell.client.gradients_per_sample if cost.repeats_local_steps else 1
+    calls: float = steps * cost.evaluations
+    return calls
+
+
+def _work_of_weights(cell: Cell) -> float:
+    """Return the multiply-adds that take as long as forming the gradient of the convolutions.
+
+    Gradients of dense layers are not formed, so networks that begin with one are left out.
+    """
+    if cell.model.first_layer == "dense":
+        return 0.0
+    parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
+    return parameters * WEIGHT_WORK
+
+
+def _audit_work(cell: Cell) -> float:
+    """Return the multiply-adds of a client's gradients on the parameters that it received."""
+    samples: int = 2 * parse("metric", "audit_dominance").samples + REACH_SAMPLES
+    return samples * GRADIENT_FACTOR * _forward(cell)
+
+
+def no_cost(subject: Any) -> float:
+    """Return zero, the cost of stages whose cost is negligible."""
+    return 0.0
+
+
+def _samples(cell: Cell, split: str) -> int:
+    sizes: dict[str, int] | None = cell.dataset.sizes
+    return ASSUMED_SAMPLES if sizes is None else sizes[split]
+
+
+def _classes(cell: Cell) -> int:
+    return cell.dataset.classes or ASSUMED_CLASSES
+
+
+def _forward(cell: Cell) -> int:
+    """Return the multiply-adds of one sample's forward pass."""
+    work: int = cell.model.multiply_adds(cell.dataset.shape, _classes(cell))
+    return work
+
+
+def update_bytes(cell: Cell) -> int:
+    """Return the size, in bytes, of the updates of all victims as dense single-precision values."""
+    victims: int = cell.client.victims
+    return victims * model_bytes(cell)
+
+
+def model_bytes(cell: Cell) -> int:
+    """Return the size, in bytes, of a cell's parameters as dense single-precision values."""
+    parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
+    return parameters * FLOAT_BYTES
+
+
+COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
+    "prepare_dataset": (no_cost, _bytes_of_dataset),
+    "train_knowledge": (_work_of_knowledge, _bytes_of_knowledge),
+    "train_model": (_work_of_training, model_bytes),
+    "take_captured_model": (_work_of_training, model_bytes),
+    "craft_parameters": (no_cost, model_bytes),
+    "simulate_clients": (
+        _work_of_clients,
+        lambda cell: update_bytes(cell) + _bytes_of_truth(cell),
+    ),
+    "take_captured_update": (no_cost, update_bytes),
+    "take_captured_truth": (_work_of_drift, _bytes_of_truth),
+    "attack": (_attack_work, _bytes_of_reconstruction),
+    "attack_shard": (
+        lambda shard: _attack_work(shard.cell) / shard.count,
+        lambda shard: _bytes_of_reconstruction(shard.cell) // shard.count,
+    ),
+    "gather_shards": (no_cost, _bytes_of_reconstruction),
+    "score_parameters": (_audit_work, no_cost),
+    "search": (lambda part: part.search.trials * _attack_work(part.search.cell), no_cost),
+}
+"""Multiply-adds and bytes of a job of each stage; other stages are negligible."""
+
+CALLS: Mapping[str, Callable[[Any], float]] = {
+    "attack": _attack_calls,
+    "attack_shard": lambda shard: _attack_calls(shard.cell),
+    "search": lambda part: part.search.trials * _attack_calls(part.search.cell),
+    "train_knowledge": lambda pretraining: pretraining.knowledge.batches,
+}
+"""Number of evaluations of a batch by a job of each stage."""

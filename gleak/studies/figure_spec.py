@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 from typing_extensions import override
 
 from gleak.core.errors import SpecError
-from gleak.core.spec import Spec, parameter
+from gleak.core.spec import Spec, build_spec, parameter
+from gleak.knowledge.base import Pretraining
 from gleak.studies.axes import Axis, check_axis
 from gleak.studies.axis_labels import AxisLabels, is_control
 from gleak.studies.cell import Cell
@@ -20,10 +21,10 @@ from gleak.studies.cell import Cell
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gleak.knowledge.base import Pretraining
-
 Statistic = Literal["mean", "median", "min", "max", "var", "std", "best"]
 Over = Literal["all", "successful", "successful_else_all"]
+Instead = Mapping[str, str]
+"""Metric as a study writes it -> the one that is measured in its place at a scale."""
 TABLE_SUFFIXES = (".html", ".csv", ".tex")
 
 
@@ -70,6 +71,17 @@ class FigureData:
     conditions: Mapping[str, str] = field(default_factory=dict)
 
 
+def _replaced(value: Any, names: Instead) -> Any:
+    """Replace the texts that are metrics, also in lists and as keys."""
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, list):
+        return [_replaced(item, names) for item in value]
+    if isinstance(value, dict):
+        return {names.get(key, key): _replaced(item, names) for key, item in value.items()}
+    return value
+
+
 class FigureSpec(Spec):
     """Base class of figures, drawn from scores, from registered specs, or from knowledge.
 
@@ -93,6 +105,16 @@ class FigureSpec(Spec):
     def grids(self) -> Sequence[str]:
         """Names of the grids whose scores it is drawn from, mostly one or none."""
         return ()
+
+    def measuring(self, instead: Instead) -> Self:
+        """Return the figure that shows other metrics in place of some."""
+        names = {text: other for text, other in instead.items() if text not in self.grids}
+        fields = {key: _replaced(value, names) for key, value in self} if names else {}
+        changed = {key for key, value in self if fields.get(key, value) != value}
+        written = {key: fields[key] for key in fields if key in changed | self.model_fields_set}
+        figure: Any = build_spec(type(self), written) if changed else self
+        replaced: Self = figure
+        return replaced
 
     def trainings(self, scale: str) -> Sequence[Pretraining]:
         """Return the trainings of knowledge that it shows at a scale; none for most kinds."""

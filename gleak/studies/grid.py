@@ -11,25 +11,37 @@ from itertools import product
 from pathlib import Path
 
 from gleak.core.errors import SpecError, error_context, nearest
-from gleak.core.registry import kinds_of, load, parse
+from gleak.core.registry import kinds_of, load
 from gleak.core.settings import Scale
 from gleak.core.spec import Spec
 from gleak.studies.axes import check_axis, field_values
 from gleak.studies.axis_labels import BLIND, AxisLabels, bare, canonical, read_spec
-from gleak.studies.axis_values import AxisReader, Value, Variants
+from gleak.studies.axis_values import AxisReader, AxisValue, Variants
 from gleak.studies.cell import LEVELS, SCORED_BY, TRUTH, Cell
-from gleak.studies.cell_patterns import Row, Weak, cell_of, check_level, matching, read_weak
 from gleak.studies.own_models import check_own_model, is_own
-from gleak.studies.refusals import (
-    Refusal,
-    check_left,
-    check_networks,
-    levels_of,
-    levels_of_truth,
-    sift,
-)
+from gleak.studies.refusals import Refusal, check_left, levels_of, levels_of_truth, sift
 from gleak.studies.search.declaration import OWN_SPLIT, Search
 from gleak.studies.study_file import Axes, GridFile
+
+Row = Mapping[str, AxisValue]
+"""Value of each level of a cell."""
+AT_SCALES = ("zip", "exclude", "proxy_for", "networks", "no_better_than_blind")
+"""Keys of a grid, besides its axes, that a scale replaces."""
+
+
+@dataclass(frozen=True)
+class Weak:
+    """Cells whose attack is declared to be no better than the blind control.
+
+    Args:
+        cells: that the declaration matches.
+        specs: level -> the spec that these cells have in common, of the levels it names.
+        reason: why no budget of this scale makes the attack better.
+    """
+
+    cells: frozenset[Cell]
+    specs: Mapping[str, Spec]
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -108,8 +120,8 @@ class Grid:
         return [axis.index(row[level]) for level, axis in self.names.values.items()]
 
 
-def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
-    """Return the cells of a grid at the reader's scale.
+class GridReader:
+    """Reads a grid at the scale of a reader of axes: first its axes and labels, then its cells.
 
     Args:
         name: of the grid.
@@ -118,53 +130,99 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
         where: file, study and grid, put before an error.
 
     Raises:
-        SpecError: an axis without values, one that ends where nothing is scored, lists of unequal
-            length under ``zip``, an ``exclude`` that matches nothing, an unknown spec.
-        IncompatibleError: there is no cell whose specs fit together.
+        SpecError: an axis without values, one that ends where nothing is scored, an unknown spec, a
+            proxy for what is on no axis.
     """
-    with error_context(where):
-        levels = _levels(file, reader)
-    paper, where = f"{where}, scale 'paper'", f"{where}, scale {reader.scale!r}"
-    axes = {level: _axis(level, file, reader, where) for level in levels}
-    published = {level: _axis(level, file, reader.at_paper, paper) for level in levels}
-    proxies = {level: _proxies(values, published[level]) for level, values in axes.items()}
-    written = _at(file, reader.scale)
-    rows = _combine(axes, written.zip or [], where)
-    rows = _leave_out(rows, written.exclude or [], reader.variants, where)
-    controls = file.controls if "attack" in axes else []
-    blind = [{**row, "attack": Value(parse("attack", BLIND))} for row in rows if BLIND in controls]
-    _check_victims(rows, where)
-    with error_context(where):
-        every = dict.fromkeys(map(cell_of, [*rows, *blind]))
-        cells, refused = sift(every, levels_of, Cell.check)
-        sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
-        truths, without_truth = sift(sent, levels_of_truth, Cell.check)
-        check_left(cells, refused)
-    with error_context(f"{where}, proxy_for"):
-        _declare_proxies(proxies, axes, written.proxy_for or {}, reader.variants)
-    names = _names(file, axes, controls, proxies, reader, written.zip or (), published)
-    searches = {v.spec: v.search for axis in axes.values() for v in axis if v.search}
-    refused += without_truth
-    weak = read_weak(rows, written.no_better_than_blind or [], reader.variants, where)
-    networks = written.networks or 1
-    with error_context(f"{where}, networks"):
-        check_networks(cells, networks)
-    return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused), weak, networks)
 
+    def __init__(self, name: str, file: GridFile, reader: AxisReader, where: str) -> None:
+        self.name, self.file, self.reader = name, file, reader
+        self.where = f"{where}, scale {reader.scale!r}"
+        with error_context(where):
+            levels = _levels(file, reader)
+        self.axes = {level: _axis(level, file, reader, self.where) for level in levels}
+        paper = f"{where}, scale 'paper'"
+        self.published = {level: _axis(level, file, reader.at_paper, paper) for level in levels}
+        own = getattr(file, reader.scale, None) or Axes()
+        self.written = Axes(
+            **{
+                key: getattr(file, key) if getattr(own, key) is None else getattr(own, key)
+                for key in AT_SCALES
+            }
+        )
+        self.controls = file.controls if "attack" in self.axes else []
+        with error_context(f"{self.where}, zip"):
+            _check_zip(self.axes, self.written.zip or [])
 
-def _at(file: GridFile, scale: Scale) -> Axes:
-    """Return what a grid says at a scale besides its axes."""
-    own = getattr(file, scale, None) or Axes()
-    keys = ("zip", "exclude", "proxy_for", "networks", "no_better_than_blind")
-    merged = {
-        key: getattr(file, key) if getattr(own, key) is None else getattr(own, key) for key in keys
-    }
-    return Axes(**merged)
+    @cached_property
+    def names(self) -> AxisLabels:
+        """The values of the axes with their labels, and those of the specs they substitute."""
+        with error_context(f"{self.where}, proxy_for"):
+            proxies = _proxies(
+                self.axes, self.published, self.written.proxy_for or {}, self.reader.variants
+            )
+        specs = {level: [value.spec for value in axis] for level, axis in self.axes.items()}
+        if self.controls:
+            specs["attack"] += [read_spec("attack", name) for name in self.controls]
+        own = _labels(self.file.labels)
+        theirs = {str(spec) for pairs in proxies.values() for spec in pairs.values()}
+        published = {k: label for k, label in _called(self.published, own).items() if k in theirs}
+        called = {**published, **_called(self.axes, own)}
+        return AxisLabels(
+            axes={level: tuple(dict.fromkeys(values)) for level, values in specs.items()},
+            substituted={level: pairs for level, pairs in proxies.items() if pairs},
+            labels={**_labels({**self.reader.study.labels, **called}), **own},
+            bases={"attack": {v.spec: v.base for v in self.axes.get("attack", ()) if v.base}},
+            zipped=self.written.zip or (),
+            variants={
+                level: {
+                    **self.reader.variants.specs(level),
+                    **{value.variant: value.spec for value in axis if value.variant},
+                }
+                for level, axis in self.axes.items()
+            },
+        )
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The cells.
+
+        Raises:
+            SpecError: an ``exclude`` that matches nothing, a cell that is there twice, networks
+                that cannot be repeated.
+            IncompatibleError: there is no cell whose specs fit together.
+        """
+        where, controls = self.where, self.controls
+        rows = _combine(self.axes, self.written.zip or [], where)
+        rows = _leave_out(rows, self.written.exclude or [], self.reader.variants, where)
+        blind = AxisValue(read_spec("attack", BLIND))
+        every = dict.fromkeys(map(_cell_of, rows))
+        if BLIND in controls:
+            every |= dict.fromkeys(_cell_of({**row, "attack": blind}) for row in rows)
+        _check_victims(rows, where)
+        with error_context(where):
+            cells, refused = sift(every, levels_of, Cell.check)
+            sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
+            truths, without_truth = sift(sent, levels_of_truth, Cell.check)
+            check_left(cells, refused)
+        networks = self.written.networks or 1
+        with error_context(f"{where}, networks"):
+            _check_networks(cells, networks)
+        return Grid(
+            self.name,
+            self.reader.scale,
+            cells,
+            truths,
+            self.names,
+            searches={v.spec: v.search for axis in self.axes.values() for v in axis if v.search},
+            refused=(*refused, *without_truth),
+            weak=_read_weak(rows, self.written, self.reader.variants, where),
+            networks=networks,
+        )
 
 
 def _levels(file: GridFile, reader: AxisReader) -> list[str]:
     """Return the levels of a grid, and refuse one that ends with what has no scores."""
-    parts = [part for part in (file, file.quick, file.small, file.gpu) if part is not None]
+    parts = [part for part in (file, file.quick, file.small) if part is not None]
     given = [
         level
         for level in LEVELS
@@ -180,7 +238,7 @@ def _levels(file: GridFile, reader: AxisReader) -> list[str]:
     return levels
 
 
-def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[Value]:
+def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[AxisValue]:
     with error_context(f"{where}, axis {level!r}"):
         return reader.read(level, file)
 
@@ -188,7 +246,7 @@ def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[Va
 def _check_victims(rows: Sequence[Row], where: str) -> None:
     """Refuse victims from the split that searches choose on, where their choices are reported."""
     for row in rows:
-        if "attack" in row and row["attack"].search and cell_of(row).client.split == OWN_SPLIT:
+        if "attack" in row and row["attack"].search and _cell_of(row).client.split == OWN_SPLIT:
             raise SpecError(
                 f"{where}: client {row['client'].spec} draws from split={OWN_SPLIT}, on which "
                 "searches choose; what they chose is reported on split=test"
@@ -196,34 +254,32 @@ def _check_victims(rows: Sequence[Row], where: str) -> None:
 
 
 def _combine(
-    axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]], where: str
-) -> list[dict[str, Value]]:
+    axes: Mapping[str, list[AxisValue]], zipped: Sequence[Sequence[str]], where: str
+) -> list[Row]:
     """Return every combination of axes; the levels of a group advance together.
 
     A search may choose what stands on the axis already; that is one cell.
     """
-    with error_context(f"{where}, zip"):
-        _check_zip(axes, zipped)
     together = {level: tuple(group) for group in zipped for level in group}
     groups = list(dict.fromkeys(together.get(level, (level,)) for level in axes))
     points = [list(zip(*(axes[level] for level in group), strict=True)) for group in groups]
     order = [level for group in groups for level in group]
-    found = [dict(zip(order, sum(point, ()), strict=True)) for point in product(*points)]
-    rows = [{level: row[level] for level in axes} for row in found]
-    written = Counter(
-        cell_of(row) for row in rows if "attack" not in row or not row["attack"].search
-    )
-    for cell, times in written.most_common(1):
-        if times > 1:
-            raise SpecError(f"{where}: the cell {cell} is there {times} times")
-    unique: dict[Cell, dict[str, Value]] = {}
-    for row in rows:
-        unique.setdefault(cell_of(row), row)
-    return list(unique.values())
+    written: set[Cell] = set()
+    rows: dict[Cell, Row] = {}
+    for point in product(*points):
+        values = dict(zip(order, sum(point, ()), strict=True))
+        row = {level: values[level] for level in axes}
+        cell = _cell_of(row)
+        if "attack" not in row or not row["attack"].search:
+            if cell in written:
+                raise SpecError(f"{where}: the cell {cell} is there more than once")
+            written.add(cell)
+        rows.setdefault(cell, row)
+    return list(rows.values())
 
 
-def _check_zip(axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]]) -> None:
-    levels = [check_level(level, axes) for group in zipped for level in group]
+def _check_zip(axes: Mapping[str, list[AxisValue]], zipped: Sequence[Sequence[str]]) -> None:
+    levels = [_check_level(level, axes) for group in zipped for level in group]
     twice = sorted(level for level, times in Counter(levels).items() if times > 1)
     if twice:
         raise SpecError(f"{', '.join(twice)} named twice; a level advances with one group")
@@ -234,12 +290,18 @@ def _check_zip(axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]])
             raise SpecError(f"axes that advance together must be of equal length: {named}")
 
 
+def _check_level(level: str, known: Collection[str]) -> str:
+    if level not in known:
+        raise SpecError(f"unknown level {level!r}; {nearest(level, known)}")
+    return level
+
+
 def _leave_out(
-    rows: Sequence[dict[str, Value]],
+    rows: Sequence[Row],
     excluded: Sequence[Mapping[str, str]],
     variants: Variants,
     where: str,
-) -> list[dict[str, Value]]:
+) -> list[Row]:
     """Return the rows that no exclusion matches.
 
     Raises:
@@ -248,47 +310,103 @@ def _leave_out(
     kept = list(rows)
     for texts in excluded:
         with error_context(f"{where}, exclude {dict(texts)}"):
-            left_out = matching(rows, texts, variants)
+            left_out = _matching(rows, texts, variants)
         kept = [row for row in kept if row not in left_out]
     if not kept:
         raise SpecError(f"{where}, exclude: no cell is left")
     return kept
 
 
-def _proxies(values: Sequence[Value], paper: Sequence[Value]) -> dict[Spec, Spec]:
-    """Return our specs of an axis -> the published ones that they substitute.
+def _matching(rows: Sequence[Row], texts: Mapping[str, str], variants: Variants) -> list[Row]:
+    """Return the rows that have, at some levels, a variant or a spec at this or the paper's scale.
 
-    A spec that a scale changes is a proxy for what it was, and so is the only value of an axis
-    that a scale replaces for the only one that it had.
+    Raises:
+        SpecError: a level is unknown, or no row matches, which is mostly a slip.
     """
-    changed = {v.spec: v.original for v in values if v.original and v.original != v.spec}
-    if changed or not len(values) == len(paper) == 1:
-        return changed
-    (ours,), (theirs,) = values, paper
-    same = theirs.substituted == ours.substituted
-    return {} if same else {ours.spec: theirs.substituted}
+    matched = list(rows)
+    for level, text in texts.items():
+        spec = variants.spec(_check_level(level, rows[0]), text)
+        matched = [row for row in matched if row[level].is_called(text, spec)]
+    if not matched:
+        raise SpecError("matches no cell; correct it, or override it at this scale")
+    return matched
 
 
-def _declare_proxies(
-    proxies: dict[str, dict[Spec, Spec]],
-    axes: Mapping[str, Sequence[Value]],
+def _read_weak(
+    rows: Sequence[Row], written: Axes, variants: Variants, where: str
+) -> tuple[Weak, ...]:
+    """Return the cells of each declaration that attacks are no better than blind.
+
+    Raises:
+        SpecError: a declaration matches no cell, or one that another matches, too.
+    """
+    weak: list[Weak] = []
+    for declared in written.no_better_than_blind or []:
+        with error_context(f"{where}, no_better_than_blind {declared.cells}"):
+            matched = _matching(rows, declared.cells, variants)
+            cells = frozenset(map(_cell_of, matched))
+            if twice := [cell for other in weak for cell in other.cells & cells]:
+                raise SpecError(f"{twice[0]} is declared twice; one reason is enough")
+            specs = {level: matched[0][level].spec for level in declared.cells}
+            weak.append(Weak(cells, specs, declared.reason))
+    return tuple(weak)
+
+
+def _cell_of(row: Row) -> Cell:
+    return Cell({level: value.spec for level, value in row.items()})
+
+
+def _proxies(
+    axes: Mapping[str, Sequence[AxisValue]],
+    published: Mapping[str, Sequence[AxisValue]],
     written: Mapping[str, str | None],
     variants: Variants,
-) -> None:
-    """Add what a study says of proxies, in place; null takes one away."""
-    for text, published in written.items():
+) -> dict[str, dict[Spec, Spec]]:
+    """Return for each level our specs -> the published ones that they substitute.
+
+    A spec that a scale changes is a proxy for what it was, and so is the only value of an axis
+    that a scale replaces for the only one that it had. A study declares others; null takes one
+    away.
+    """
+    proxies: dict[str, dict[Spec, Spec]] = {}
+    for level, values in axes.items():
+        pairs = {v.spec: v.original for v in values if v.original and v.original != v.spec}
+        if not pairs and len(values) == len(published[level]) == 1:
+            (ours,), (theirs,) = values, published[level]
+            if theirs.substituted != ours.substituted:
+                pairs = {ours.spec: theirs.substituted}
+        proxies[level] = pairs
+    for text, other in written.items():
         level, value = _place_of(text, axes, variants)
         proxies[level].pop(value, None)
-        if published is not None:
-            proxies[level][value] = variants.spec(level, published)
+        if other is not None:
+            proxies[level][value] = variants.spec(level, other)
     for level, pairs in proxies.items():
         for spec, times in Counter(pairs.values()).most_common(1):
             if times > 1:
                 raise SpecError(f"{times} {level} values stand for '{spec}'; only one can")
+    return proxies
+
+
+def _check_networks(cells: Iterable[Cell], networks: int) -> None:
+    """Check that the trainings of cells can be repeated.
+
+    Raises:
+        SpecError: the cells have clients, or trainings without a number to change.
+        IncompatibleError: all repetitions have the same parameters.
+    """
+    if networks == 1:
+        return
+    for cell in cells:
+        if "client" in cell.specs:
+            raise SpecError("only grids that end with the training or the crafting have networks")
+        if getattr(cell.training, "repetition", None) != 0:
+            raise SpecError(f"training {cell.training} cannot be repeated; see gleak list training")
+        cell.repeated(networks - 1).check()
 
 
 def _place_of(
-    text: str, axes: Mapping[str, Sequence[Value]], variants: Variants
+    text: str, axes: Mapping[str, Sequence[AxisValue]], variants: Variants
 ) -> tuple[str, Spec]:
     """Return the level and the value that a text means."""
     for level, axis in axes.items():
@@ -303,40 +421,7 @@ def _place_of(
     raise SpecError(f"{text!r} is on no axis; {nearest(text, known)}")
 
 
-def _names(
-    file: GridFile,
-    axes: Mapping[str, Sequence[Value]],
-    controls: Sequence[str],
-    proxies: Mapping[str, Mapping[Spec, Spec]],
-    reader: AxisReader,
-    zipped: Sequence[Sequence[str]],
-    published: Mapping[str, Sequence[Value]],
-) -> AxisLabels:
-    """Return the values of the axes with their labels, and those of the specs they substitute."""
-    specs = {level: [value.spec for value in axis] for level, axis in axes.items()}
-    if controls:
-        specs["attack"] += [read_spec("attack", name) for name in controls]
-    own = _labels(file.labels)
-    theirs = {str(spec) for pairs in proxies.values() for spec in pairs.values()}
-    missing = {text: label for text, label in _called(published, own).items() if text in theirs}
-    called = {**missing, **_called(axes, own)}
-    return AxisLabels(
-        axes={level: tuple(dict.fromkeys(found)) for level, found in specs.items()},
-        substituted={level: pairs for level, pairs in proxies.items() if pairs},
-        labels={**_labels({**reader.study.labels, **called}), **own},
-        bases={"attack": {v.spec: v.base for v in axes.get("attack", ()) if v.base}},
-        zipped=zipped,
-        variants={
-            level: {
-                **reader.variants.specs(level),
-                **{value.variant: value.spec for value in axis if value.variant},
-            }
-            for level, axis in axes.items()
-        },
-    )
-
-
-def _called(axes: Mapping[str, Sequence[Value]], own: Collection[str]) -> dict[str, str]:
+def _called(axes: Mapping[str, Sequence[AxisValue]], own: Collection[str]) -> dict[str, str]:
     """Return the labels of variants by spec, except of specs that have an own label."""
     return {
         str(spec): value.label

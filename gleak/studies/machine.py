@@ -1,4 +1,4 @@
-"""Speed of a machine, measured by a short attack, and the time it takes to start jobs.
+"""Speed of a machine, measured by a short attack.
 
 `gleak plan` estimates in seconds of a reference machine, one core of an Intel Xeon with AVX-512.
 ``gleak plan --measure`` writes the speed of this one, relative to that, into `speed_file`.
@@ -8,81 +8,31 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gleak.artifacts.atomic import atomic
+from gleak.attacks.observation import Observation
 from gleak.core.errors import DataError
+from gleak.core.lazy import torch
 from gleak.core.registry import parse
 from gleak.core.settings import Settings
+from gleak.runtime.device import prepare_cpu
 from gleak.runtime.forkserver import SUPPORTED
 from gleak.runtime.user_cache import cache_path, check_home, exists
-
-if TYPE_CHECKING:
-    from gleak.attacks.observation import Observation
 
 REFERENCE_SECONDS = 0.0332
 """CPU seconds of one evaluation of `_attack_seconds` on the reference machine."""
 VICTIMS, SAMPLES, SHAPE, CLASSES = 16, 4, (3, 32, 32), 10
 SHORT, LONG, REPEATS = 5, 25, 3
 """Evaluations of two attacks, whose difference has no fixed costs; runs of each, least counts."""
-STARTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        "fork": {
-            "prepare_dataset": 0.16,
-            "train_model": 0.2,
-            "take_captured_model": 0.2,
-            "train_knowledge": 0.2,
-            "craft_parameters": 0.12,
-            "simulate_clients": 0.19,
-            "take_captured_update": 0.1,
-            "take_captured_truth": 0.19,
-            "attack": 0.22,
-            "attack_shard": 0.22,
-            "gather_shards": 0.1,
-            "score": 0.1,
-            "score_truth": 0.1,
-            "score_model": 0.09,
-            "score_parameters": 0.21,
-            "search": 0.22,
-            "tabulate": 0.1,
-            "draw": 0.55,
-            "judge": 0.5,
-        },
-        "spawn": {
-            "prepare_dataset": 1.3,
-            "train_model": 2.5,
-            "take_captured_model": 2.5,
-            "train_knowledge": 3.0,
-            "craft_parameters": 1.7,
-            "simulate_clients": 1.7,
-            "take_captured_update": 0.6,
-            "take_captured_truth": 1.7,
-            "attack": 2.5,
-            "attack_shard": 2.5,
-            "gather_shards": 0.6,
-            "score": 2.1,
-            "score_truth": 2.1,
-            "score_model": 0.5,
-            "score_parameters": 2.6,
-            "search": 3.0,
-            "tabulate": 0.5,
-            "draw": 2.2,
-            "judge": 1.1,
-        },
-    }
-)
-"""Start method -> CPU seconds of a job of each stage with little work, on the reference machine.
-
-Forked jobs were measured after the first of their stage. Those that no quick study has are taken
-for the most similar stage.
-"""
+START_SECONDS = {"fork": 0.3, "spawn": 2.2}
+"""CPU seconds of a job with little work on the reference machine, by how jobs are started."""
 
 
 class Speed(BaseModel):
@@ -114,11 +64,6 @@ class Machine:
     def relative_speed(self) -> float:
         """Speed in units of that of the reference machine."""
         return self.speed.speed if self.speed else 1.0
-
-    @property
-    def starts(self) -> Mapping[str, float]:
-        """CPU seconds of a job of each stage with little work, on the reference machine."""
-        return STARTS[self.start_method]
 
     @classmethod
     def configured(cls, settings: Settings, file: Path | None = None) -> Machine:
@@ -167,8 +112,6 @@ def write_speed(speed: Speed, file: Path) -> None:
 
 def measure_speed() -> Speed:
     """Measure the speed of one core of this machine in CPU seconds; takes about five of them."""
-    from gleak.runtime.device import prepare_cpu
-
     prepare_cpu(1)
     observation = _observe()
     seconds = {
@@ -183,11 +126,6 @@ def measure_speed() -> Speed:
 
 def _observe() -> Observation:
     """Return what a server observes of random samples in an untrained LeNet."""
-    import numpy as np
-    import torch
-
-    from gleak.attacks.observation import Observation
-
     generator = torch.Generator().manual_seed(0)
     network = parse("model", "lenet").build(SHAPE, CLASSES).eval()
     client = parse("client", f"fedsgd+victims={VICTIMS}+batch_size={SAMPLES}")

@@ -1,7 +1,7 @@
 """Checks of user-defined networks, which are built once before any job.
 
 The checks of specs (`Cell.check`) do not cover them, as their properties are known only after they
-are built. torch is imported only if a cell has such a network.
+are built. torch is loaded only if a cell has such a network.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.core.errors import GleakError, IncompatibleError
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from gleak.models.base import ModelSpec
-    from gleak.studies.cell import Cell
+from gleak.core.lazy import torch
+from gleak.models.base import ModelSpec
+from gleak.models.batch_norm import run_by_clients
+from gleak.models.examination import check_trainable
+from gleak.runtime.seeding import drawing_from, torch_stream
+from gleak.studies.cell import Cell
 
 KEPT = 4
 """Number of built networks that are cached."""
@@ -56,34 +55,32 @@ def check_own_model(cell: Cell, data_dir: Path) -> None:
             raise IncompatibleError(f"{named}: {error}") from None
 
 
-def _checks(cell: Cell, network: nn.Module, classes: int) -> dict[str, Callable[[], None]]:
+def _checks(cell: Cell, network: torch.nn.Module, classes: int) -> dict[str, Callable[[], None]]:
     """Return the check of the network by each level of the cell."""
-    shape, client = cell.dataset.shape, cell.specs.get("client")
-    run = network if client is None else _run_by_clients(network, client.batch_norm)
-    asked = {
-        "training": (network, shape),
-        "crafting": (network, shape, classes),
-        "client": (network, shape),
-        "defense": (run, shape),
-        "attack": (run, shape, classes, client),
-    }
-    return {
-        level: partial(cell.specs[level].check_network, *arguments)
-        for level, arguments in asked.items()
-        if level in cell.specs
-    }
+    shape = cell.dataset.shape
+    checks: dict[str, Callable[[], None]] = {}
+    if "training" in cell.specs:
+        checks["training"] = partial(cell.training.check_network, network, shape)
+    if "crafting" in cell.specs:
+        checks["crafting"] = partial(cell.crafting.check_network, network, shape, classes)
+    if "client" in cell.specs:
+        checks["client"] = partial(cell.client.check_network, network, shape)
+        network = _run_by_clients(network, cell.client.batch_norm)
+    if "defense" in cell.specs:
+        checks["defense"] = partial(cell.defense.check_network, network, shape)
+    if "attack" in cell.specs:
+        checks["attack"] = partial(cell.attack.check_network, network, shape, classes, cell.client)
+    return checks
 
 
 @lru_cache(KEPT)
-def _run_by_clients(network: nn.Module, batch_norm: str) -> nn.Module:
+def _run_by_clients(network: torch.nn.Module, batch_norm: str) -> torch.nn.Module:
     """Return the network as clients run it, always the same, as its checks are cached."""
-    from gleak.models.batch_norm import run_by_clients
-
     return run_by_clients(network, batch_norm)
 
 
 @lru_cache(KEPT)
-def _built(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module | GleakError:
+def _built(model: ModelSpec, shape: tuple[int, ...], classes: int) -> torch.nn.Module | GleakError:
     """Return the network in evaluation mode, or the error that building it raised."""
     try:
         return _build(model, shape, classes)
@@ -91,12 +88,7 @@ def _built(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module 
         return error
 
 
-def _build(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module:
-    from torch import nn
-
-    from gleak.models.examination import check_trainable
-    from gleak.runtime.seeding import drawing_from, torch_stream
-
+def _build(model: ModelSpec, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
     try:
         with drawing_from(torch_stream(0, "construction")):
             network = model.build(shape, classes)
@@ -107,7 +99,7 @@ def _build(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module:
             f"model {model}: its factory, called with shape {shape} and {classes} classes, raises "
             f"{type(error).__name__}: {error}"
         ) from error
-    if not isinstance(network, nn.Module):
+    if not isinstance(network, torch.nn.Module):
         kind = type(network).__name__
         raise IncompatibleError(
             f"model {model}: its factory returns a {kind}, not a torch.nn.Module"

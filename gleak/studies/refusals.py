@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.studies.axis_labels import BLIND
 from gleak.studies.cell import LEVELS, TRUTH, Cell
@@ -80,24 +80,3 @@ def check_left(cells: Sequence[Cell], refused: Sequence[Refusal]) -> None:
     """
     if refused and all(cell.strings().get("attack") == BLIND for cell in cells):
         raise IncompatibleError(f"{refused[0].reason}; so no cell is left")
-
-
-def check_networks(cells: Iterable[Cell], networks: int) -> None:
-    """Check that the trainings of cells can be repeated.
-
-    Args:
-        cells: of one grid.
-        networks: repetitions of each training.
-
-    Raises:
-        SpecError: the cells have clients, or trainings without a number to change.
-        IncompatibleError: all repetitions have the same parameters.
-    """
-    if networks == 1:
-        return
-    for cell in cells:
-        if "client" in cell.specs:
-            raise SpecError("only grids that end with the training or the crafting have networks")
-        if getattr(cell.training, "repetition", None) != 0:
-            raise SpecError(f"training {cell.training} cannot be repeated; see gleak list training")
-        cell.repeated(networks - 1).check()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gleak.core.settings import Scale
 from gleak.knowledge.base import Pretraining
 from gleak.studies.cell import SCORED_BY, Cell
-
-if TYPE_CHECKING:
-    from gleak.studies.search.declaration import Search
-    from gleak.studies.study import Study
+from gleak.studies.search.declaration import Search
+from gleak.studies.study import Study
 
 CAPTURED = "captured"
 

@@ -5,38 +5,55 @@ Snakemake imports this module to build its graph, so nothing heavy is imported.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gleak.core.errors import SpecError, error_context, nearest
 from gleak.core.registry import find, load
 from gleak.core.settings import SCALES, Scale
 from gleak.core.spec import build_spec
 from gleak.core.yaml_input import load_mapping, read_model
-from gleak.studies.at_scales import AtScales, starting_with
+from gleak.metrics.base import MetricSpec
+from gleak.studies.axis_labels import AxisLabels, read_metric
 from gleak.studies.axis_values import AxisReader
 from gleak.studies.captions import Conditions, caption, summarise_conditions
 from gleak.studies.cell import Cell
 from gleak.studies.claims import Expectation, sort_of, written_claims
-from gleak.studies.grid import Grid, check_labels, expand
+from gleak.studies.figure_spec import FigureSpec, GridFigure, Instead
+from gleak.studies.grid import Grid, GridReader, check_labels
 from gleak.studies.refusals import Refusal
 from gleak.studies.search.chosen import Adopted, chosen_file, read_choices
 from gleak.studies.search.declaration import Search, SearchFile, read_search
-from gleak.studies.shown_metrics import (
-    Instead,
-    check_instead,
-    claim_with,
-    figure_with,
-    shown_metrics,
-)
 from gleak.studies.study_file import GridFile, StudyFile, inherited
 
-if TYPE_CHECKING:
-    from gleak.studies.figure_spec import FigureSpec
-
 T = TypeVar("T")
+
+
+class AtScales(Mapping[str, T]):
+    """Mapping from every scale to a value that is computed when it is first used.
+
+    Args:
+        compute: value at a scale.
+    """
+
+    def __init__(self, compute: Callable[[Scale], T]) -> None:
+        self._compute = cache(compute)
+
+    def __getitem__(self, scale: str) -> T:
+        for known in SCALES:
+            if known == scale:
+                return self._compute(known)
+        raise KeyError(scale)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SCALES)
+
+    def __len__(self) -> int:
+        return len(SCALES)
 
 
 @dataclass(frozen=True)
@@ -93,7 +110,7 @@ class Study:
         for name, scales in self.grids.items():
             with error_context(f"study {self.name!r}, grid {name!r}, scale {scale!r}"):
                 grid: Grid = _known("scale", scale, scales)
-                grids[name] = _replaced(scales, scale, grid.examined(data_dir))
+                grids[name] = _with_grid(scales, scale, grid.examined(data_dir))
         return replace(self, grids=grids)
 
     def refused(self, scale: str) -> dict[str, tuple[Refusal, ...]]:
@@ -134,12 +151,25 @@ class Study:
         """
         with error_context(f"study {self.name!r}"):
             found: FigureSpec = _known("figure", name, self.figures)
-        return figure_with(found, self.metrics.get(scale, {}))
+        return found.measuring(self.metrics.get(scale, {}))
 
     def claims(self, scale: str) -> list[Expectation]:
         """Return the expectations, with the metrics that are measured at a scale."""
         instead = self.metrics.get(scale, {})
-        return [claim_with(claim, instead) for claim in self.expectations]
+        return [
+            claim.model_copy(update={"metric": instead.get(claim.metric, claim.metric)})
+            for claim in self.expectations
+        ]
+
+    def asked_metrics(self, scale: str) -> dict[Cell, set[MetricSpec]]:
+        """Return the metrics that the figures and claims need of each cell at a scale."""
+        figures = [self.figure(name, scale) for name in self.figures]
+        asked: dict[Cell, set[MetricSpec]] = defaultdict(set)
+        for name, text in set(_shown_metrics(figures, self.claims(scale))):
+            grid, metric = self.grids[name][scale], read_metric(text)
+            for cell in (*grid.repeated, *grid.truths):
+                asked[cell].add(metric)
+        return asked
 
     def caption(self, figure: str, scale: str) -> str:
         """Return a figure's caption with the conditions of a scale; see `captions.caption`."""
@@ -176,6 +206,17 @@ class Study:
         return [cell for grid in grids for cell in grid.cells if cell in shown]
 
 
+def _shown_metrics(
+    figures: Iterable[FigureSpec], claims: Iterable[Expectation]
+) -> Iterator[tuple[str, str]]:
+    """Iterate over pairs of a grid and a metric of it that a figure or claim shows."""
+    for figure in figures:
+        if isinstance(figure, GridFigure):
+            yield from ((figure.grid, metric) for metric in figure.used_metrics)
+    for claim in claims:
+        yield claim.grid, claim.metric
+
+
 def load_study(path: Path | str, scales: Sequence[Scale] = SCALES) -> Study:
     """Read a study file and check it.
 
@@ -192,9 +233,20 @@ def load_study(path: Path | str, scales: Sequence[Scale] = SCALES) -> Study:
         IncompatibleError: all cells of a grid are incompatible.
     """
     path = Path(path)
+    if not path.exists():
+        hint = nearest(path.stem, {file.stem for file in path.parent.glob("*.yaml")})
+        raise SpecError(f"{path}: no study file; {hint}")
     where = f"{path}: study {path.stem!r}"
-    file = read_model(StudyFile, _load_file(path), where)
-    adopted = _read_adopted(chosen_file(path), file.searches)
+    written = load_mapping(path, "study file", "title, paper, grids, figures")
+    file = read_model(StudyFile, written, where)
+    chosen = chosen_file(path)
+    adopted = read_choices(chosen)
+    for name in (name for entries in adopted.values() for name in entries):
+        if name not in file.searches:
+            raise SpecError(
+                f"{chosen}: the study has no search {name!r}; take it out, "
+                f"{nearest(name, file.searches)}"
+            )
     return build_study(path.stem, file, where, scales, adopted)
 
 
@@ -217,170 +269,181 @@ def build_study(
     Raises:
         SpecError, IncompatibleError: see `load_study`.
     """
-    searches: dict[str, AtScales[Search]] = {}
-    for name in file.searches:
-        searches[name] = _search_of(name, file, adopted or {}, dict(searches), where)
-    grids = _grids(file, searches, scales, where)
-    study = Study(
-        name=study_name,
-        title=file.title,
-        paper=file.paper,
-        grids=grids,
-        figures={
-            name: _figure(written, grids, scales, f"{where}, figure {name!r}")
-            for name, written in file.figures.items()
-        },
-        expectations=[
-            _expectation(written, grids, scales, f"{where}, expect {written.get('id', place)!r}")
-            for place, written in enumerate(_claims(file, where), start=1)
-        ],
-        searches=searches,
-        metrics={scale: {**file.metrics, **file.changes(scale).metrics} for scale in SCALES},
-    )
-    _check_ids(study, where)
-    shown = list(shown_metrics(study.figures.values(), study.expectations))
-    for scale, instead in study.metrics.items():
-        with error_context(f"{where}, scale {scale!r}"):
-            check_instead(instead, shown)
-    return study
+    return _StudyReader(study_name, file, where, scales, adopted or {}).read()
 
 
-def _load_file(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        hint = nearest(path.stem, {file.stem for file in path.parent.glob("*.yaml")})
-        raise SpecError(f"{path}: no study file; {hint}")
-    return load_mapping(path, "study file", "title, paper, grids, figures")
+class _StudyReader:
+    """Reads a study; grids are checked at some scales, read at the others when first used."""
 
-
-def _search_of(
-    name: str,
-    study: StudyFile,
-    adopted: Adopted,
-    earlier: Mapping[str, Mapping[str, Search]],
-    where: str,
-) -> AtScales[Search]:
-    """Return a search, given those that are written before it."""
-    with error_context(f"{where}, searches"):
-        written = inherited(name, study.searches, merged=SCALES)
-    place = f"{where}, search {name!r}"
-    file = read_model(SearchFile, written, place)
-
-    def read(scale: Scale) -> Search:
-        with error_context(f"{place}, scale {scale!r}"):
-            search = read_search(name, file.at(scale), file.patches(scale))
-            if file.after is not None:
-                search = search.after(_known("earlier search", file.after, earlier)[scale])
-            entry = adopted.get(scale, {}).get(name)
-            return search if entry is None else search.adopting(entry)
-
-    return AtScales(read)
-
-
-def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:
-    """Return the adopted results of the study's searches, by scale."""
-    adopted = read_choices(path)
-    for name in (name for entries in adopted.values() for name in entries):
-        if name not in searches:
-            raise SpecError(
-                f"{path}: the study has no search {name!r}; take it out, {nearest(name, searches)}"
+    def __init__(
+        self,
+        study_name: str,
+        file: StudyFile,
+        where: str,
+        scales: Sequence[Scale],
+        adopted: Adopted,
+    ) -> None:
+        self.study_name, self.file, self.where = study_name, file, where
+        self.scales, self.adopted = scales, adopted
+        self.searches: dict[str, AtScales[Search]] = {}
+        self.grid_readers: dict[str, AtScales[GridReader]] = {}
+        self.grids: dict[str, AtScales[Grid]] = {}
+        self.readers = AtScales(
+            lambda scale: AxisReader(
+                self.file, scale, {name: search[scale] for name, search in self.searches.items()}
             )
-    return adopted
+        )
+
+    @property
+    def _every_scale(self) -> list[Scale]:
+        """All scales, those that are checked first."""
+        return [*self.scales, *(scale for scale in SCALES if scale not in self.scales)]
+
+    def read(self) -> Study:
+        self._read_searches()
+        self._read_grids()
+        figures = {name: self._figure(name) for name in self.file.figures}
+        claims = self._expectations()
+        metrics: dict[str, Instead] = {
+            scale: {**self.file.metrics, **self.file.changes(scale).metrics} for scale in SCALES
+        }
+        known = {metric for _, metric in _shown_metrics(figures.values(), claims)}
+        for scale, instead in metrics.items():
+            with error_context(f"{self.where}, scale {scale!r}"):
+                _check_instead(instead, known)
+        return Study(
+            name=self.study_name,
+            title=self.file.title,
+            paper=self.file.paper,
+            grids=self.grids,
+            figures=figures,
+            expectations=claims,
+            searches=self.searches,
+            metrics=metrics,
+        )
+
+    def _read_searches(self) -> None:
+        """Read the searches; each may come after those that are written before it."""
+        for name in self.file.searches:
+            with error_context(f"{self.where}, searches"):
+                written = inherited(name, self.file.searches, merged=SCALES)
+            place = f"{self.where}, search {name!r}"
+            file = read_model(SearchFile, written, place)
+
+            def read(
+                scale: Scale,
+                name: str = name,
+                file: SearchFile = file,
+                place: str = place,
+                earlier: Mapping[str, AtScales[Search]] = {**self.searches},
+            ) -> Search:
+                with error_context(f"{place}, scale {scale!r}"):
+                    search = read_search(name, file.at(scale), file.patches(scale))
+                    if file.after is not None:
+                        search = search.after(_known("earlier search", file.after, earlier)[scale])
+                    entry = self.adopted.get(scale, {}).get(name)
+                    return search if entry is None else search.adopting(entry)
+
+            self.searches[name] = AtScales(read)
+
+    def _read_grids(self) -> None:
+        """Read the grids, at the scales that are checked."""
+        files = {}
+        for search in self.searches.values():
+            for scale in self.scales:
+                _ = search[scale]
+        for name in self.file.grids:
+            with error_context(f"{self.where}, grids"):
+                written = inherited(name, self.file.grids, merged=("labels", *SCALES))
+            files[name] = read_model(GridFile, written, f"{self.where}, grid {name!r}")
+        for name, file in files.items():
+            self.grid_readers[name] = AtScales(self._grid_reader(name, file))
+            self.grids[name] = AtScales(self._grid(name))
+        for grid in self.grids.values():
+            for scale in self.scales:
+                _ = grid[scale]
+        for name, file in files.items():
+            with error_context(f"{self.where}, grid {name!r}, labels"):
+                check_labels(file.labels, self._names([name]))
+        with error_context(f"{self.where}, labels"):
+            check_labels(self.file.labels, self._names(self.grids))
+        with error_context(self.where):
+            for scale in self.scales:
+                self.readers[scale].check_patches()
+
+    def _grid_reader(self, name: str, file: GridFile) -> Callable[[Scale], GridReader]:
+        where = f"{self.where}, grid {name!r}"
+        return lambda scale: GridReader(name, file, self.readers[scale], where)
+
+    def _grid(self, name: str) -> Callable[[Scale], Grid]:
+        return lambda scale: self.grid_readers[name][scale].grid
+
+    def _names(self, grids: Iterable[str]) -> Iterator[AxisLabels]:
+        """Yield the labels of some grids, at the scales that are checked first."""
+        names = list(grids)
+        return (
+            self.grid_readers[name][scale].names for scale in self._every_scale for name in names
+        )
+
+    def _figure(self, name: str) -> FigureSpec:
+        fields, where = dict(self.file.figures[name]), f"{self.where}, figure {name!r}"
+        with error_context(where):
+            kind = fields.pop("kind", None)
+            if not isinstance(kind, str):
+                fault = "missing" if kind is None else "no name"
+                raise SpecError(f"key 'kind' is {fault}; valid: {', '.join(load('figure'))}")
+            spec: Any = build_spec(find("figure", kind), fields)
+            drawn = [_known("grid", grid, self.grids) for grid in spec.grids]
+        for scale in self.scales:
+            with error_context(f"{where}, scale {scale!r}"):
+                spec.check_together([(g[scale].names, g[scale].scored_cells) for g in drawn])
+        checked: FigureSpec = spec
+        return checked
+
+    def _expectations(self) -> list[Expectation]:
+        with error_context(f"{self.where}, expect"):
+            claims = list(written_claims(self.file.expect))
+        expectations = [self._expectation(claim, n) for n, claim in enumerate(claims, start=1)]
+        ids = [expectation.id for expectation in expectations]
+        if twice := sorted({name for name in ids if ids.count(name) > 1}):
+            raise SpecError(f"{self.where}, expect: id {', '.join(twice)} is given twice")
+        return expectations
+
+    def _expectation(self, written: Mapping[str, Any], number: int) -> Expectation:
+        where = f"{self.where}, expect {written.get('id', number)!r}"
+        with error_context(where):
+            expectation = read_model(sort_of(written), written, "expectation")
+            judged = _known("grid", expectation.grid, self.grids)
+            expectation.check(self._names([expectation.grid]))
+        for scale in self.scales:
+            with error_context(f"{where}, scale {scale!r}"):
+                expectation.groups(judged[scale].names, judged[scale].scored_cells)
+        return expectation
 
 
-def _grids(
-    study: StudyFile,
-    searches: Mapping[str, AtScales[Search]],
-    scales: Sequence[Scale],
-    where: str,
-) -> dict[str, AtScales[Grid]]:
-    """Return every grid, read and checked at some scales."""
-    for search in searches.values():
-        search.compute(scales)
-    readers = AtScales(lambda scale: AxisReader(study, scale, _at(scale, searches)))
-    files = {name: _grid_file(name, study, where) for name in study.grids}
-    grids = {name: _grid(name, file, readers, where) for name, file in files.items()}
-    for grid in grids.values():
-        grid.compute(scales)
-    for name, file in files.items():
-        with error_context(f"{where}, grid {name!r}, labels"):
-            check_labels(file.labels, (grid.names for grid in grids[name].values_from(scales)))
-    with error_context(f"{where}, labels"):
-        every = (grid for scale in starting_with(scales) for grid in _at(scale, grids).values())
-        check_labels(study.labels, (grid.names for grid in every))
-    with error_context(where):
-        for scale in scales:
-            readers[scale].check_patches()
-    return grids
-
-
-def _at(scale: Scale, known: Mapping[str, Mapping[str, T]]) -> dict[str, T]:
-    return {name: values[scale] for name, values in known.items()}
-
-
-def _grid(name: str, file: GridFile, readers: AtScales[AxisReader], where: str) -> AtScales[Grid]:
-    return AtScales(lambda scale: expand(name, file, readers[scale], f"{where}, grid {name!r}"))
-
-
-def _grid_file(name: str, study: StudyFile, where: str) -> GridFile:
-    with error_context(f"{where}, grids"):
-        written = inherited(name, study.grids, merged=("labels", *SCALES))
-    return read_model(GridFile, written, f"{where}, grid {name!r}")
-
-
-def _claims(study: StudyFile, where: str) -> list[dict[str, Any]]:
-    with error_context(f"{where}, expect"):
-        return list(written_claims(study.expect))
-
-
-def _figure(
-    written: Mapping[str, Any],
-    grids: Mapping[str, AtScales[Grid]],
-    scales: Sequence[Scale],
-    where: str,
-) -> FigureSpec:
-    fields = dict(written)
-    with error_context(where):
-        kind = fields.pop("kind", None)
-        if not isinstance(kind, str):
-            fault = "missing" if kind is None else "no name"
-            raise SpecError(f"key 'kind' is {fault}; valid: {', '.join(load('figure'))}")
-        spec: Any = build_spec(find("figure", kind), fields)
-        drawn = [_known("grid", name, grids) for name in spec.grids]
-    for scale in scales:
-        with error_context(f"{where}, scale {scale!r}"):
-            spec.check_together([(g[scale].names, g[scale].scored_cells) for g in drawn])
-    return spec
-
-
-def _expectation(
-    written: Mapping[str, Any],
-    grids: Mapping[str, AtScales[Grid]],
-    scales: Sequence[Scale],
-    where: str,
-) -> Expectation:
-    with error_context(where):
-        expectation = read_model(sort_of(written), written, "expectation")
-        judged = _known("grid", expectation.grid, grids)
-        expectation.check(grid.names for grid in judged.values_from(scales))
-    for scale in scales:
-        with error_context(f"{where}, scale {scale!r}"):
-            expectation.groups(judged[scale].names, judged[scale].scored_cells)
-    return expectation
-
-
-def _check_ids(study: Study, where: str) -> None:
-    ids = [expectation.id for expectation in study.expectations]
-    twice = sorted({name for name in ids if ids.count(name) > 1})
-    if twice:
-        raise SpecError(f"{where}, expect: id {', '.join(twice)} is given twice")
-
-
-def _replaced(scales: Mapping[str, Grid], scale: str, grid: Grid) -> AtScales[Grid]:
+def _with_grid(scales: Mapping[str, Grid], scale: str, grid: Grid) -> AtScales[Grid]:
     """Return a grid's scales with another grid at one of them."""
-    return AtScales(lambda each: grid if each == scale else scales[each])
+    return AtScales(lambda other: grid if other == scale else scales[other])
 
 
-def _known(what: str, name: str, known: Mapping[str, Any]) -> Any:
+def _check_instead(instead: Instead, known: set[str]) -> None:
+    """Check what is measured at a scale in place of the metrics that figures and claims show.
+
+    Raises:
+        SpecError: no such metric, one of other cells, or one that nothing shows.
+    """
+    for text, other in instead.items():
+        if text not in known:
+            raise SpecError(f"metrics: no figure or claim shows {text!r}; {nearest(text, known)}")
+        levels = [read_metric(metric).level for metric in (text, other)]
+        if len(set(levels)) > 1:
+            raise SpecError(
+                f"metrics: {text!r} is of cells that end with {levels[0]}, {other!r} of cells that "
+                f"end with {levels[1]}; name a metric of the same cells"
+            )
+
+
+def _known(what: str, name: str, known: Mapping[str, T]) -> T:
     if name not in known:
         raise SpecError(f"unknown {what} {name!r}; {nearest(name, known)}")
     return known[name]

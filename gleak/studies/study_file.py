@@ -1,6 +1,6 @@
 """Pydantic models of a study file (docs/design.md, "Studies").
 
-Their JSON Schema is ``studies/study.schema.json``, for completion and checks in editors.
+Their JSON Schema, for completion and checks in editors: `gleak.cli.json_schemas`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,25 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gleak.core.errors import SpecError, nearest
-from gleak.core.settings import Scale
+from gleak.core.settings import NO_GPU_SCALE, Scale
 from gleak.core.spec import FILE_NAME
 
 Name = Annotated[str, Field(pattern=FILE_NAME)]
 """Name of a grid, figure or search; used in file names."""
 Fields = dict[str, Any]
 Item = str | Fields
-Axis = Item | list[Item]
+WrittenAxis = Item | list[Item]
+
+
+REMOVED = {"stands_for": "key 'stands_for' is now called 'proxy_for'", "gpu": NO_GPU_SCALE}
+
+
+def refuse_removed(written: Any) -> Any:
+    """Return what a study file has under a key; raise an error for keys of earlier versions."""
+    for key in REMOVED:
+        if isinstance(written, Mapping) and key in written:
+            raise ValueError(REMOVED[key])
+    return written
 
 
 class NoBetterThanBlind(BaseModel):
@@ -47,13 +58,13 @@ class Axes(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dataset: Axis | None = None
-    model: Axis | None = None
-    training: Axis | None = None
-    crafting: Axis | None = None
-    client: Axis | None = None
-    defense: Axis | None = None
-    attack: Axis | None = None
+    dataset: WrittenAxis | None = None
+    model: WrittenAxis | None = None
+    training: WrittenAxis | None = None
+    crafting: WrittenAxis | None = None
+    client: WrittenAxis | None = None
+    defense: WrittenAxis | None = None
+    attack: WrittenAxis | None = None
     zip: list[list[str]] | None = Field(
         None, description="groups of levels whose axes advance together"
     )
@@ -75,10 +86,8 @@ class Axes(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_renamed(cls, written: Any) -> Any:
-        if isinstance(written, Mapping) and "stands_for" in written:
-            raise ValueError("key 'stands_for' is now called 'proxy_for'")
-        return written
+    def _check_removed(cls, written: Any) -> Any:
+        return refuse_removed(written)
 
 
 class GridFile(Axes):
@@ -96,7 +105,6 @@ class GridFile(Axes):
     )
     quick: Axes | None = None
     small: Axes | None = None
-    gpu: Axes | None = None
 
 
 class Changes(Axes):
@@ -120,7 +128,11 @@ class Scales(BaseModel):
 
     quick: Changes = Changes()
     small: Changes = Changes()
-    gpu: Changes = Changes()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_removed(cls, written: Any) -> Any:
+        return refuse_removed(written)
 
 
 class StudyFile(BaseModel):

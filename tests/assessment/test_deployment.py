@@ -40,7 +40,7 @@ def test_two_keys_suffice(tmp_path: Path) -> None:
         ("model: lenet\n", "key 'data' is missing"),
         ("model: lenet\ndata: digits\nbugdet: 3\n", "unknown key 'bugdet'; did you mean 'budget'"),
         ("model: lenet\ndata: digits\nbudget: {}\n", "give either minutes or scale"),
-        ("model: lenet\ndata: digits\nbudget: {minutes: 2, scale: gpu}\n", "either minutes or"),
+        ("model: lenet\ndata: digits\nbudget: {minutes: 2, scale: small}\n", "either minutes or"),
         ("model: lenet\ndata: digits\nbudget: {scale: gqu}\n", "budget.scale = 'gqu'"),
         ("model: lenet\ndata: digits\nbudget: {minutes: 0}\n", "budget.minutes = 0"),
         ("model: lenet\ndata: digits\nattacker: {kind: evil}\n", "attacker.kind = 'evil'"),

@@ -11,7 +11,6 @@ from gleak.assessment.generated_study import Effort, generate_study, study_of_si
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
 from gleak.studies.machine import Machine
-from gleak.studies.shown_metrics import asked_metrics
 from gleak.studies.study import Study
 from tests.assessment.test_attack_choice import hard
 
@@ -82,7 +81,7 @@ def test_a_varied_model_is_attacked_with_what_fits_it(
 
 def test_metrics_of_thresholds_are_measured_with_their_fields(resolved: Resolve) -> None:
     study = study_of(resolved(thresholds={"success_content+threshold=9e-3": 1}))
-    asked = {str(metric) for found in asked_metrics(study, "quick").values() for metric in found}
+    asked = {str(metric) for found in study.asked_metrics("quick").values() for metric in found}
     assert asked == {"success_content+threshold=9e-3"}
 
 
@@ -136,7 +135,7 @@ def test_a_size_that_is_given_is_kept(
 def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows(
     resolved: Resolve,
 ) -> None:
-    cases = {("federated", 100): True, ("federated", 0.15): False, ("untrained", 100): False}
+    cases = {("federated", 100): True, ("federated", 0.2): False, ("untrained", 100): False}
     for (training, minutes), trained in cases.items():
         budget = {"minutes": minutes}
         deployment = resolved(defenses=["topk"], victims=5, budget=budget, training=training)
@@ -151,13 +150,11 @@ def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows
 
 def test_a_scale_is_a_size_whatever_it_takes(resolved: Resolve) -> None:
     found = [
-        generate_study("mine", resolved(budget={"scale": scale}))
-        for scale in ("quick", "small", "gpu")
+        generate_study("mine", resolved(budget={"scale": scale})) for scale in ("quick", "small")
     ]
     assert [each.effort for each in found] == [
         Effort(10, 1000),
         Effort(20, 4800),
-        Effort(100, 24000),
     ]
     assert [each.minutes for each in found] == sorted(each.minutes for each in found)
     keys = {"defenses": ["topk"], "training": "federated", "victims": 7}

@@ -32,7 +32,6 @@ from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White, whiten
 from gleak.core.registry import load, parse
 from gleak.runtime.checkpointing import Journal, Part
-from gleak.studies.axis_labels import setting
 
 NAMES = sorted(n for n, cls in load("attack").items() if issubclass(cls, CocktailParty))
 SHAPE, FEATURES, COUNT = (1, 5, 8), 40, 3
@@ -99,16 +98,21 @@ def test_rows_make_what_the_matrices_make_of_the_white_signals(name: str) -> Non
     torch.testing.assert_close(made, WHITE.uncentred, atol=1e-4, rtol=1e-4)
 
 
+def setting(text: str) -> str:
+    """The setting of an attack, as text."""
+    return str(parse("attack", text).setting())
+
+
 @each_attack
 def test_tuned_weights_are_of_the_published_setting_and_a_weight_of_zero_is_not(name: str) -> None:
     for weight in (*parse("attack", name).weights, "temperature"):
-        assert setting("attack", f"{name}+{weight}=0.37") == name
+        assert setting(f"{name}+{weight}=0.37") == name
     for weight in parse("attack", name).weights:
-        assert setting("attack", f"{name}+{weight}=0") == f"{name}+{weight}=0"
-    assert setting("attack", f"{name}+ne=0+mi=0.37") == f"{name}+ne=0"
+        assert setting(f"{name}+{weight}=0") == f"{name}+{weight}=0"
+    assert setting(f"{name}+ne=0+mi=0.37") == f"{name}+ne=0"
     spent = f"{name}+iterations=9+lr=0.1+tolerance=0.1+initial=fastica"
-    assert setting("attack", spent) == name
-    assert setting("attack", f"{name}+counted=spectrum") == f"{name}+counted=spectrum"
+    assert setting(spent) == name
+    assert setting(f"{name}+counted=spectrum") == f"{name}+counted=spectrum"
 
 
 Make = Callable[..., tuple[Observation, Private]]

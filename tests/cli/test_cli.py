@@ -278,7 +278,7 @@ def test_adopt_says_what_was_chosen_and_validate_that_it_is(tuned: Path, capsys:
     assert main(["validate", "tuned"]) == 0
     printed = capsys.readouterr().out
     assert "\nsearch label: chosen at no scale\n" in printed
-    assert "\nquick, small, gpu, paper: search label not adopted: base attack cpl with " in printed
+    assert "\nquick, small, paper: search label not adopted: base attack cpl with " in printed
     assert main(["adopt", str(tuned)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("tuned (quick), search label: cpl+iterations=2+alpha=0.25 has mse")

@@ -190,7 +190,7 @@ def test_a_figure_of_two_grids_joins_them(
         ["dlg", 0.25, 0.5],
     ]
     attacked, models = study.caption(figure, "quick").split("\n\n")[-2:]
-    assert "| **Clients:** fedsgd, batches of 1, 2 victims.\n" in attacked
+    assert "| **Victims:** 2.\n" in attacked
     assert models.startswith("| **Data:** digits (for mnist), 16 × 16 grey pixels.\n")
     for text in (attacked, models):
         assert "| **Scale:** quick, 2 cells." in text

@@ -150,4 +150,9 @@ def test_values_stand_beside_ours(
     )
     assert table["published"].tolist()[:1] == [0.25]
     assert np.isnan(table["published"][1:]).all()
-    assert table["stand_in"].tolist() == ["photos for cifar10", "photos for cifar10", ""]
+    one_try = "cpl+restarts=0 for cpl"
+    assert table["stand_in"].tolist() == [
+        f"photos for cifar10; {one_try}",
+        "photos for cifar10",
+        one_try,
+    ]

@@ -6,7 +6,7 @@ import pytest
 
 from gleak.core.errors import SpecError
 from gleak.studies import cell
-from gleak.studies.axis_labels import AxisLabels, canonical, read_spec, setting
+from gleak.studies.axis_labels import AxisLabels, canonical, read_spec
 from gleak.studies.cell import TRUTH
 
 
@@ -133,12 +133,6 @@ def test_a_label_of_a_whole_spec_wins_over_that_of_its_name():
 )
 def test_metrics_are_printed_with_their_unit(names: AxisLabels, metric: str, printed: str):
     assert names.metric(metric) == printed
-
-
-def test_a_setting_is_a_spec_without_its_effort():
-    assert setting("attack", "cpl+iterations=5+threshold=1e-9+start=normal") == "cpl+start=normal"
-    assert setting("client", "fedsgd+victims=9+repeats=3+batch_size=2") == "fedsgd+batch_size=2"
-    assert setting("attack", "truth") == "truth"
 
 
 EFFORTS = AxisLabels.read(

@@ -177,6 +177,14 @@ def test_a_grid_is_a_change_of_another(tmp_path: Path) -> None:
             {"grids": {"a": {"attack": "CPL", "stands_for": {"mnist": "lfw"}}}},
             "key 'stands_for' is now called 'proxy_for'",
         ),
+        (
+            {"grids": {"a": {"attack": "CPL", "gpu": {"dataset": "mnist"}}}},
+            "the scale gpu has been removed; use paper on a GPU",
+        ),
+        (
+            {"scales": {"gpu": {"client": {"victims": 2}}}},
+            "the scale gpu has been removed; use paper on a GPU",
+        ),
     ],
 )
 def test_faults_of_studies_name_file_study_and_key(

@@ -9,6 +9,7 @@ import pytest
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.metrics.base import Level, metrics_of
 from gleak.studies.cell import LEVELS, LONGEST_CELL, SCORED_BY, Cell, Paths
+from gleak.studies.refusals import levels_of, levels_of_truth, unchecked
 
 TEXTS = {
     "dataset": "digits",
@@ -63,8 +64,6 @@ def test_a_level_that_is_not_there_is_an_attribute_error() -> None:
     cell = Cell.parse({"dataset": "digits"})
     with pytest.raises(AttributeError, match="this cell has no model; it is digits"):
         _ = cell.model
-    with pytest.raises(AttributeError, match="a cell has no 'atack'; did you mean 'attack'"):
-        _ = cell.atack
 
 
 @pytest.mark.parametrize(
@@ -181,3 +180,15 @@ def test_a_batch_that_must_repeat_labels_does_not_fit_a_rule_that_cannot() -> No
     ):
         Cell.parse(texts)
     assert Cell.parse({**texts, "attack": "cpl"}).attack.name == "cpl"
+
+
+def test_a_cell_can_be_told_whether_or_not_its_specs_fit() -> None:
+    texts = {**TEXTS, "attack": "aono"}
+    cell = unchecked(texts)
+    assert levels_of(cell) == texts
+    assert levels_of_truth(cell.upto("defense")) == {**TEXTS, "attack": "truth"}
+    assert levels_of(cell.upto("training"))["client"] == ""
+    with pytest.raises(IncompatibleError):
+        cell.check()
+    with pytest.raises(SpecError, match="did you mean 'lenet'"):
+        unchecked({**TEXTS, "model": "lenett"})

@@ -20,10 +20,13 @@ from gleak.metrics.audits.base import REACH_SAMPLES
 from gleak.metrics.base import metrics_of
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.estimate import (
+    ASSUMED_CLASSES,
+    ASSUMED_SAMPLES,
     CALL_SECONDS,
     GPU_RATE,
     RATE,
     TOGETHER,
+    WEIGHT_WORK,
     Job,
     Plan,
     count,
@@ -38,15 +41,14 @@ from gleak.studies.estimate import (
     remaining,
     show,
 )
-from gleak.studies.job_costs import ASSUMED_CLASSES, ASSUMED_SAMPLES, WEIGHT_WORK
-from gleak.studies.machine import STARTS, Machine, Speed
+from gleak.studies.machine import START_SECONDS, Machine, Speed
 from gleak.studies.stage_files import Made, scores_of
 from gleak.studies.stages import STAGES
 from gleak.studies.study import load_study
 
 REPOSITORY = Path(__file__).parents[2]
 MACHINE = Machine("fork")
-START_SECONDS = MACHINE.starts
+START = START_SECONDS["fork"]
 LENET = "photos/lenet/untrained/honest/fedsgd+victims=3+batch_size=2/none/cpl"
 
 
@@ -177,25 +179,22 @@ def test_evaluations_take_as_long_as_measured_within_a_factor_of_three(text: str
     dataset, model, client, attack = text.split("/")
     found = cell(dataset=dataset, model=model, client=client, attack=attack)
     job = only(plan(found), "attack")
-    seconds = (job.seconds(MACHINE) - START_SECONDS["attack"]) / found.attack.cost().evaluations
+    seconds = (job.seconds(MACHINE) - START) / found.attack.cost().evaluations
     assert 1 / 3 < 1000 * seconds / MEASURED[text] < 3
 
 
-RUNS = {"cpl": 183, "cpa": 87, "mkor": 170, "agic": 241, "rog": 357}
+RUNS = {"agic": 299, "cpa": 108, "cpl": 224, "defences": 33, "mkor": 217, "rog": 439}
 """CPU-seconds of all jobs of a study at the quick scale, forked, by Snakemake's benchmark files.
 
-Measured on an idle machine. Snakemake samples CPU time, and misses that of jobs of less than a
-second or so: such a job counts as one of its stage with little work.
+Snakemake samples CPU time, and misses jobs of less than a second or so: they count as 0.1 s.
 """
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_studies_take_as_long_as_measured_within_a_factor_of_two_and_a_half(
-    name: str, tmp_path: Path
-):
+def test_studies_take_as_long_as_measured_within_a_factor_of_two(name: str, tmp_path: Path):
     study = load_study(REPOSITORY / "studies" / f"{name}.yaml")
     found = 3600 * hours(plan_study(study, settings(tmp_path))[TOGETHER], MACHINE)
-    assert 1 / 2.5 < found / RUNS[name] < 2.5
+    assert 1 / 2 < found / RUNS[name] < 2
 
 
 def test_an_attack_costs_as_documented():
@@ -204,9 +203,9 @@ def test_an_attack_costs_as_documented():
     weights = found.model.parameters(found.dataset.shape, found.dataset.classes)
     evaluations = found.attack.cost().evaluations
     seconds = 3 * evaluations * (2 * 12 * forward / RATE + weights * WEIGHT_WORK / RATE)
-    seconds += START_SECONDS["attack"] + evaluations * CALL_SECONDS
+    seconds += START + evaluations * CALL_SECONDS
     assert only(plan(found), "attack").seconds(MACHINE) == pytest.approx(seconds)
-    assert only(plan(cell(attack="blind")), "attack").seconds(MACHINE) == START_SECONDS["attack"]
+    assert only(plan(cell(attack="blind")), "attack").seconds(MACHINE) == START
 
 
 def test_attacks_of_one_sample_and_of_first_derivatives_cost_less():
@@ -327,13 +326,6 @@ def test_parameters_are_those_of_the_network(name: str, shape: tuple[int, ...], 
     assert model.parameters(shape, classes) == counted
 
 
-def test_parameters_of_another_width():
-    model = parse("model", "lenet+width=5")
-    network = model.build((3, 32, 32), 10)
-    counted = sum(parameter.numel() for parameter in network.parameters())
-    assert model.parameters((3, 32, 32), 10) == counted
-
-
 def test_what_is_there_is_done(tmp_path: Path):
     study = load_study(REPOSITORY / "studies" / "cpl.yaml")
     grid = study.grid("attacks", "quick")
@@ -354,8 +346,8 @@ def test_gpu_hours_are_those_of_the_jobs_that_the_slurm_profile_gives_one() -> N
     assert {rule for rule, stage in STAGES.items() if stage.gpu == "requested"} == given
     work = 7 * 3600 * GPU_RATE
     every = [Job(rule, Path(rule), work) for rule in ("attack", "score", "train_model")]
-    start = sum(STARTS["spawn"][rule] for rule in ("attack", "train_model"))
-    assert gpu_hours(frozenset(every), MACHINE) == pytest.approx(2 * 7 + start / 3600)
+    start = 2 * START_SECONDS["spawn"] / 3600
+    assert gpu_hours(frozenset(every), MACHINE) == pytest.approx(2 * 7 + start)
 
 
 def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
@@ -364,8 +356,8 @@ def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
     found = study.search("label", "quick")
     whole = plan(found.cell)
     before = [job for job in whole if job.rule not in ("attack", "score")]
-    seconds = sum(job.seconds(MACHINE) for job in before) + START_SECONDS["search"]
-    seconds += found.trials * (only(whole, "attack").seconds(MACHINE) - START_SECONDS["attack"])
+    seconds = sum(job.seconds(MACHINE) for job in before) + START
+    seconds += found.trials * (only(whole, "attack").seconds(MACHINE) - START)
     line = describe_searches(study, config, MACHINE)
     assert "1 search of 4 trials in all" in line
     assert float(line.split()[-5]) == pytest.approx(seconds, rel=0.05)
@@ -393,14 +385,9 @@ def test_a_table_has_a_row_for_each_plan():
     ("seconds", "text"), [(2.5, "2.5 s"), (99, "99 s"), (120, "2 min"), (9e4, "25 h")]
 )
 def test_times_are_shown_in_a_readable_unit(seconds: float, text: str):
-    work = (seconds - START_SECONDS["attack"]) * RATE
+    work = (seconds - START) * RATE
     found = frozenset([Job("attack", Path("x"), work)])
     assert f" {text} " in show({"one": found}, "grid", MACHINE)
-
-
-@pytest.mark.parametrize("method", STARTS)
-def test_every_stage_has_a_measured_start(method: str):
-    assert set(STARTS[method]) == set(STAGES)
 
 
 @given(st.floats(0.01, 100))
@@ -412,7 +399,7 @@ def test_hours_are_inverse_to_the_speed_of_the_machine(times: float):
 
 def test_forked_jobs_start_faster():
     found = plan(cell())
-    saved = sum(STARTS["spawn"][job.rule] - STARTS["fork"][job.rule] for job in found)
+    saved = len(found) * (START_SECONDS["spawn"] - START_SECONDS["fork"])
     apart = hours(found, Machine("spawn")) - hours(found, MACHINE)
     assert apart == pytest.approx(saved / 3600)
 

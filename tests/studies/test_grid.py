@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.studies.axis_values import AxisReader
 from gleak.studies.cell import Cell
-from gleak.studies.grid import Grid, expand
+from gleak.studies.grid import Grid, GridReader
 from gleak.studies.search.declaration import Search
 from gleak.studies.study_file import GridFile, StudyFile
 
@@ -37,7 +37,7 @@ def expanded(
     """A grid of a study that holds nothing else."""
     file = StudyFile(title="t", paper="p", grids={}, figures={}, **study)
     reader = AxisReader(file, scale, searches or {})
-    return expand("attacks", GridFile(**fields), reader, "s.yaml: study 's'")
+    return GridReader("attacks", GridFile(**fields), reader, "s.yaml: study 's'").grid
 
 
 def grid(scale: Any = "paper", **fields: Any) -> Grid:
@@ -153,7 +153,7 @@ def test_a_scale_overrides_what_it_names():
         ({"attack": []}, "axis 'attack': has no values"),
         ({"client": None, "quick": {"client": "fedsgd"}}, "axis 'client': has no values"),
         ({"attack": ["cpl", "truth"]}, "axis 'attack': 'truth' is a control"),
-        ({"attack": ["cpl", "cpl+restarts=20"]}, "none/cpl is there 2 times"),
+        ({"attack": ["cpl", "cpl+restarts=20"]}, "none/cpl is there more than once"),
         ({"zip": [["dataset", "client"]]}, "zip: .*equal length: dataset has 2, client has 1"),
         ({"zip": [["dataset", "cleint"]]}, "zip: unknown level 'cleint'; did you mean 'client'"),
         ({"zip": [["dataset", "attack"], ["attack", "defense"]]}, "zip: attack named twice"),
@@ -303,6 +303,8 @@ def test_cells_whose_specs_do_not_fit_are_left_out_with_the_reason():
     (refusal,) = found.refused
     assert refusal.levels["attack"] == "aono"
     assert "model lenet begins with a convolution" in refusal.reason
+    assert str(refusal).endswith(f"/aono: {refusal.reason}")
+    assert refusal.row == {**refusal.levels, "reason": refusal.reason}
     assert [row["attack"] for row in found.scored] == ["cpl", "aono", "dlg", "blind", "truth"]
     assert [row["attack"] for row in found.computed] == ["cpl", "dlg", "blind", "truth"]
     assert not grid().refused

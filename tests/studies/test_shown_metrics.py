@@ -9,7 +9,6 @@ import yaml
 
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.studies.shown_metrics import asked_metrics
 from gleak.studies.study import Study, load_study
 from tests.score_tables import LEVELS
 
@@ -85,7 +84,7 @@ def test_defaults_are_replaced_and_others_stay_unwritten(tmp_path: Path) -> None
 def test_cells_have_the_metrics_that_their_figures_show(tmp_path: Path) -> None:
     study = load(tmp_path)
     for scale, metric in {"paper": ALEX, "quick": "lpips"}.items():
-        asked = asked_metrics(study, scale)
+        asked = study.asked_metrics(scale)
         for name, metrics in {
             "attacks": ["mse", metric, "success_content", LOOSE],
             "others": ["mse"],

@@ -17,7 +17,7 @@ from gleak.figures.published import read_published
 from gleak.studies.study import Study, load_study
 
 STUDIES = Path(__file__).parents[2] / "studies"
-HEAVY = ("torch", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
+HEAVY = ("torch._C", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
 CONTENT: dict[str, Any] = {
     "title": "Attacks",
     "paper": "Somebody 2020",
@@ -256,15 +256,11 @@ def test_faults_name_file_study_and_place(tmp_path: Path, content: Any, fault: s
     ("level", "spec", "fault"),
     [
         ("defense", "topk+keep=1.5", "defense 'topk': field 'keep' = '1.5': .*less than or equal"),
-        ("defense", "random_mask+keep=0", "'random_mask': field 'keep' = '0': .*greater than 0"),
-        ("defense", "threshold+theta=1", "'threshold': field 'theta' = '1': .*less than 1"),
-        ("defense", "low_rank+rank=0", "'low_rank': field 'rank' = '0': .*greater than or equal"),
         (
             "client",
             "fedavg+batch_size=4+local_steps=4+mini_batch=3",
             "4 local steps of 3 samples .* epochs over the 4 samples",
         ),
-        ("training", "federated+defense=topk~keep=2", "defense 'topk': field 'keep' = '2'"),
     ],
 )
 def test_values_out_of_range_name_the_axis(tmp_path: Path, level: str, spec: str, fault: str):
@@ -279,8 +275,6 @@ def test_values_out_of_range_name_the_axis(tmp_path: Path, level: str, spec: str
     [
         ("attack", "cpl+start=red", "start red needs images of 3 channels, and digits holds .*; u"),
         ("attack", "aono", "aono .* dense, but model lenet begins with a convolution; use mlp"),
-        ("client", "fedsgd+batch_size=999", "batch_size=999 is more than the 450 samples"),
-        ("training", "federated+clients=9999", "clients=9999 is more than the 1347 samples"),
     ],
 )
 def test_specs_that_do_not_fit_name_both(tmp_path: Path, level: str, spec: str, fault: str):

@@ -68,10 +68,10 @@ def test_networks_data_and_refusals_are_told_by_scale(study: Study, tmp_path: Pa
     )
     assert (
         lines[5]
-        == f"gpu, paper: dataset cifar10: not in {tmp_path}; downloaded with --config download=true"
+        == f"paper: dataset cifar10: not in {tmp_path}; downloaded with --config download=true"
     )
     assert lines[6].startswith(
-        "gpu, paper: grid own: n/a: " + REFUSED.format("cifar10/lenet", "aono", "aono")
+        "paper: grid own: n/a: " + REFUSED.format("cifar10/lenet", "aono", "aono")
     )
     assert len(lines) == 7
 

@@ -16,6 +16,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from gleak.assessment.assess import prepare
+from gleak.cli.json_schemas import schema_files
 from gleak.core.settings import Settings
 from gleak.studies.estimate import Plan, jobs
 from gleak.studies.stage_files import StudyPart, table_of
@@ -40,7 +41,7 @@ save_file(sent, "sent.safetensors")
 save_file({"inputs": inputs, "labels": labels}, "truth.safetensors")
 """
 SMALL = {"model": "lenet", "data": "digits", "victims": 5, "iterations": 300}
-SCHEMA = Draft7Validator(json.loads((ROOT / "report.schema.json").read_text()))
+SCHEMA = Draft7Validator(json.loads(schema_files()["report.schema.json"]))
 TEN: dict[str, dict[str, Any]] = {
     "ward": {},
     "pictures": {"pictures": False},

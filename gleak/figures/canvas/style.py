@@ -116,7 +116,7 @@ def save(
     """
     if conditions:
         width, height = figure.get_size_inches()
-        text = " ".join(f"{heading}: {text}." for heading, text in conditions.items())
+        text = " · ".join(f"{heading}: {text}" for heading, text in conditions.items())
         lines = fill(text, max(NARROWEST, int(width / SMALL_CHARACTER)))
         figure.text(0, -BELOW / height, lines, va="top", size=SMALL, color="0.35")
     wide: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DOTS_PER_INCH}

@@ -54,13 +54,10 @@ def test_two_lines_of_one_attack_differ_and_leave_the_colours_of_others() -> Non
 
 def test_conditions_are_written_below_a_figure(tmp_path: Path) -> None:
     heights = []
-    for name, conditions in (
-        ("without", {}),
-        ("with", {"Data": "digits, " * 20, "Network": "LeNet"}),
-    ):
+    for name, text in (("without", {}), ("with", dict.fromkeys(map(str, range(20)), "digits"))):
         figure = new_figure(3, 2)
         figure.add_axes((0.1, 0.1, 0.8, 0.8))
-        save(figure, tmp_path / name, conditions)
+        save(figure, tmp_path / name, text)
         with Image.open(tmp_path / f"{name}.png") as picture:
             heights.append(picture.height)
     assert heights[1] > heights[0] + 50

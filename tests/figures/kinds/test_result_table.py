@@ -76,7 +76,7 @@ def test_numbers_equal_a_hand_computation(material: FigureData, tmp_path: Path):
         1,
         2,
     ]
-    assert photos.loc["mse", "stand_in"] == "photos for cifar10"
+    assert photos.loc["mse", "stand_in"] == "photos for cifar10; cpl+restarts=0 for cpl"
     assert table.loc[("digits", "cpl+restarts=0", "mse"), "ours"] == pytest.approx(2e-4)
     assert table["published"].notna().sum() == 2
 

@@ -1,17 +1,28 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.studies.axis_values import AxisReader
 from gleak.studies.search.chosen import Entry
-from gleak.studies.search.declaration import Declaration, Search, SearchFile, read_search
-from gleak.studies.study_file import GridFile, StudyFile
+from gleak.studies.search.declaration import (
+    Choices,
+    Declaration,
+    Interval,
+    Range,
+    Search,
+    SearchFile,
+    WholeInterval,
+    read_range,
+    read_search,
+)
 
 Declare = Callable[..., Search]
 CHOSEN = "cpl+iterations=3+alpha=2.5"
@@ -152,43 +163,6 @@ def test_what_was_chosen_is_taken_if_it_is_of_this_declaration(declare: Declare)
         outdated.check_choice()
 
 
-def specs_of(searches: Any, **fields: Any) -> tuple[str, str]:
-    """Return the base attack of a search and the one in a grid, with fields changed."""
-    study = StudyFile(title="t", paper="p", grids={}, figures={})
-    grid = GridFile(attack={"search": "weights"} | fields)
-    (value,) = AxisReader(study, "paper", searches).read("attack", grid)
-    return str(value.base), str(value.spec)
-
-
-class TestReference:
-    fields: ClassVar[dict[str, Any]] = {"iterations": 500, "start": "dark"}
-
-    def test_without_a_choice_both_are_the_base(self, declare: Declare):
-        searches = {"weights": declare()}
-        base = "cpl+iterations=3+alpha=0.5"
-        assert specs_of(searches) == (base, base)
-
-    def test_a_choice_stands_beside_the_base_and_fields_change_both(self, declare: Declare):
-        searches = {"weights": declare().adopting(entry(declare()))}
-        assert specs_of(searches)[1] == CHOSEN
-        assert specs_of(searches, **self.fields) == (
-            "cpl+iterations=500+start=dark+alpha=0.5",
-            "cpl+iterations=500+start=dark+alpha=2.5",
-        )
-
-    @pytest.mark.parametrize(
-        ("written", "fault"),
-        [
-            ({"search": "wieghts"}, "search 'wieghts': .*did you mean 'weights'"),
-            ({"search": "weights", "iteratoins": 5}, "unknown field 'iteratoins'; .*'iterations'"),
-            ({"search": "weights", "alpha": -5}, "search 'weights': .*'alpha' = -5"),
-        ],
-    )
-    def test_faults(self, declare: Declare, written: dict[str, Any], fault: str):
-        with pytest.raises(SpecError, match=fault):
-            specs_of({"weights": declare()}, **written)
-
-
 def test_a_choice_that_is_no_attack_any_more_is_refused(declare: Declare):
     with pytest.raises(SpecError, match="unknown field 'beta'"):
         declare().adopting(entry(declare(), "cpl+beta=3"))
@@ -204,3 +178,94 @@ def test_an_attack_brings_the_same_whatever_is_tried(declare: Declare):
     choices = ["codec~public=photos~size=64", "codec~public=photos~size=32"]
     with pytest.raises(SpecError, match="size=32 uses other knowledge than bringing"):
         declare(**public, ranges={"codec": choices})
+
+
+CPL = parse("attack", "cpl+alpha=0.5")
+ENDS = st.floats(1e-6, 1e6)
+
+
+def suggestions(found: Range, seed: int = 0, count: int = 20) -> list[Any]:
+    """Return values that Optuna draws from one range."""
+    import optuna
+
+    optuna.logging.disable_default_handler()
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    return [found.suggest(study.ask(), "field") for _ in range(count)]
+
+
+@given(ENDS, ENDS, st.booleans(), st.integers(0, 99))
+def test_numbers_stay_between_the_ends_and_are_short(
+    first: float, second: float, log: bool, seed: int
+):
+    low, high = sorted((first, second))
+    if not low < high:
+        return
+    for value in suggestions(Interval(low=low, high=high, log=log), seed, 5):
+        assert low <= value <= high
+        assert value in (low, high) or value == float(f"{value:.3g}")
+
+
+def test_logarithmic_ranges_reach_small_numbers():
+    small = {log: suggestions(Interval(low=1e-5, high=10, log=log)) for log in (True, False)}
+    assert sum(value < 0.1 for value in small[True]) > sum(value < 0.1 for value in small[False])
+
+
+def test_a_whole_field_gets_whole_numbers():
+    found = read_range(CPL, "patience", {"low": 1, "high": 400})
+    assert isinstance(found, WholeInterval)
+    assert all(type(value) is int for value in suggestions(found))
+
+
+def test_choices_are_canonical_and_may_be_specs():
+    starts = ["patterned", "patterned~tiles=04", "dark"]
+    found = read_range(CPL, "start", starts)
+    assert found == Choices(texts=("patterned", "patterned~tiles=4", "dark"))
+    assert set(suggestions(found)) == set(found.examples)
+    assert read_range(CPL, "alpha", [1, "5e-1"]) == Choices(texts=("1", "0.5"))
+
+
+@pytest.mark.parametrize(
+    ("field", "written"),
+    [
+        ("alpha", {"low": 0, "high": "1e1"}),
+        ("alpha", {"low": 1e-5, "high": 10, "log": True}),
+        ("patience", {"low": 1, "high": 400}),
+        ("alpha", [0, 0.5]),
+        ("labels", ["known", "argmin"]),
+    ],
+)
+def test_a_declared_range_reads_as_the_same_and_can_be_begun_with(field: str, written: Any):
+    found = read_range(CPL, field, written)
+    assert read_range(CPL, field, found.declared()) == found
+    import optuna
+
+    study = optuna.create_study()
+    study.enqueue_trial({field: found.start(CPL, field)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = found.suggest(study.ask(), field)
+    assert first == found.start(CPL, field)
+
+
+@pytest.mark.parametrize(
+    ("field", "written", "fault"),
+    [
+        ("alpha", {"low": -1, "high": 1}, "field 'alpha' = -1.0: .*greater than or equal to 0"),
+        ("threshold", {"low": 0, "high": 1}, "field 'threshold' = 0.0: .*greater than 0"),
+        ("patience", {"low": 0.5, "high": 500}, "low = 0.5: .*integer"),
+        ("alpha", {"low": 1, "high": 1}, "low = 1 is not below high = 1"),
+        ("alpha", {"low": 0, "high": 1, "log": True}, "a logarithmic range begins above 0"),
+        ("alpha", {"low": 0}, "key 'high' is missing"),
+        ("alpha", {"low": 0, "hihg": 1}, "key 'high' is missing; unknown key 'hihg'; did you mean"),
+        ("alpha", {"low": 1, "high": 2}, "alpha = 0.5 is not from 1 to 2; widen the range or"),
+        ("labels", {"low": 0, "high": 1}, "'argmin' of cpl.* is not a number; list choices"),
+        ("labels", ["argmin", "agrmin"], "field 'labels' = 'agrmin'"),
+        ("labels", ["known", "joint"], "labels = argmin is none of known, joint; add it"),
+        ("start", ["patterned", "drak"], "unknown start 'drak'; did you mean 'dark'"),
+        ("alpha", [0.5], "two or more different choices"),
+        ("alpha", [0.5, "5e-1"], "two or more different choices"),
+    ],
+)
+def test_faults_of_ranges_name_the_field(field: str, written: Any, fault: str):
+    with pytest.raises(SpecError, match=f"ranges, field '{field}': .*{fault}"):
+        read_range(CPL, field, written)

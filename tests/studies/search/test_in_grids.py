@@ -95,7 +95,7 @@ def test_a_search_may_choose_what_is_there_already(chosen: str | None):
     assert attacks(found) == ["cpl+alpha=0.5", "blind"]
     assert found.names.values["attack"] == ("cpl+alpha=0.5", "blind", "truth")
     assert len(attacks(searched(["cpl+alpha=0.5", REFERENCE], tuned("cpl+alpha=3")))) == 3
-    with pytest.raises(SpecError, match=r"the cell .*dlg is there 2 times"):
+    with pytest.raises(SpecError, match=r"the cell .*dlg is there more than once"):
         searched(["dlg", "dlg", REFERENCE], tuned(chosen))
 
 
@@ -104,6 +104,7 @@ def test_a_search_may_choose_what_is_there_already(chosen: str | None):
     [
         ({"search": "wieghts"}, "axis 'attack': search 'wieghts': .*did you mean 'weights'"),
         ({"search": "weights", "iteratoins": 5}, "'weights': .*'iteratoins'; did .*'iterations'"),
+        ({"search": "weights", "alpha": -5}, "search 'weights': .*'alpha' = -5"),
     ],
 )
 def test_references_that_lead_nowhere_name_their_place(attack: dict[str, Any], fault: str):

@@ -16,8 +16,7 @@ from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.score import score
 from gleak.studies.cell import LEVELS
 from gleak.studies.search.chosen import Outcome
-from gleak.studies.search.declaration import Search
-from gleak.studies.search.ranges import Interval
+from gleak.studies.search.declaration import Interval, Search
 from gleak.studies.search.run import FAILED, OK, run_search, try_specs
 
 Declare = Callable[..., Search]

@@ -1,7 +1,6 @@
-"""JSON Schemas of study files and of the configuration, for completion and checks in editors.
+"""JSON Schemas of the files that users write, and of ``report.json``, for editors and programs.
 
-``python -m gleak.studies.json_schema`` writes them: ``studies/study.schema.json`` and
-``config.schema.json``.
+``make schemas`` writes them beside the files: VS Code reads their path in a file's first line.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gleak.assessment.deployment import Deployment
+from gleak.assessment.findings import Report
 from gleak.core.registry import load
 from gleak.core.settings import Settings
 from gleak.core.spec import FILE_NAME
@@ -47,12 +48,11 @@ def study_schema() -> Schema:
     return {"$schema": DRAFT, **schema, "definitions": definitions}
 
 
-def config_schema() -> Schema:
-    """Return the JSON Schema of ``config.yaml``."""
+def model_schema(model: type[BaseModel]) -> Schema:
+    """Return the JSON Schema of a file with the fields of a model."""
     definitions: Schema = {}
-    schema = _part(Settings, definitions)
-    found = {"$schema": DRAFT, **schema}
-    return {**found, "definitions": definitions} if definitions else found
+    schema = _part(model, definitions)
+    return {"$schema": DRAFT, **schema, "definitions": definitions}
 
 
 def _part(model: type[BaseModel], definitions: Schema) -> Schema:
@@ -106,16 +106,17 @@ def _claim(cls: type[BaseModel], definitions: Schema) -> Schema:
     return schema
 
 
-def text_of(schema: Schema) -> str:
-    """Return the content of a schema's file."""
-    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
-
-
 def schema_files() -> dict[str, str]:
     """Return the content of every schema's file, by its path in the repository."""
+    schemas = {
+        "studies/study.schema.json": study_schema(),
+        "config.schema.json": model_schema(Settings),
+        "deployment.schema.json": model_schema(Deployment),
+        "report.schema.json": model_schema(Report),
+    }
     return {
-        "studies/study.schema.json": text_of(study_schema()),
-        "config.schema.json": text_of(config_schema()),
+        path: json.dumps(schema, indent=1, sort_keys=True) + "\n"
+        for path, schema in schemas.items()
     }
 
 

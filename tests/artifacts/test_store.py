@@ -250,7 +250,7 @@ def test_no_permission_is_reported(
     def locked(*_: object, **__: object) -> h5py.File:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(h5py, "File", locked)
+    monkeypatch.setattr("gleak.core.lazy.h5py.File", locked)
     with pytest.raises(ArtifactError, match=r"private\.h5: cannot be read .*Permission"):
         Private.read(stored)
 

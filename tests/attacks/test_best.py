@@ -14,6 +14,7 @@ import gleak
 from gleak.api.attack_setting import Setting
 from gleak.api.given_specs import client_of
 from gleak.api.user_network import examine, prepared_copy
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.best import DEEP, VERY_DEEP, Best, completed, defence_fields, in_order, nearer
@@ -322,12 +323,7 @@ def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept(scal
         modality="image",
         input_shape=SHAPE,
         classes=10,
-        batch_size=1,
-        mini_batch=1,
-        local_steps=1,
-        local_lr=1.0,
-        loss="cross_entropy",
-        content="gradient",
+        protocol=Protocol(),
         granted={},
         victim_ids=np.arange(2),
         seed=0,

@@ -83,7 +83,7 @@ def test_a_spec_at_another_level_is_named_with_its_kind() -> None:
 @pytest.mark.parametrize(
     ("target", "right"),
     [
-        ("results/studies/cpll/quick/table1.svg", "results/studies/cpl/quick/table1.svg"),
+        ("results/studies/cpll/quick/table1.html", "results/studies/cpl/quick/table1.html"),
         ("studies/cpl/quik/table1.csv", "results/studies/cpl/quick/table1.csv"),
         ("results/studies/cpl/quick/expectation.csv", "results/studies/cpl/quick/expectations.csv"),
         (

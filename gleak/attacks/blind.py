@@ -24,7 +24,7 @@ from gleak.runtime.seeding import stream
 class Blind(AttackSpec):
     """The mean training sample with random labels: the baseline without any update."""
 
-    source = "docs/design.md, section 5"
+    source = 'docs/design.md, "The threat model is the graph"'
     uses_gpu: ClassVar[bool] = False
 
     @property

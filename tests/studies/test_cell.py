@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from gleak.core.errors import IncompatibleError, SpecError
+from gleak.metrics import score
 from gleak.metrics.base import Level, metrics_of
 from gleak.studies.cell import LEVELS, LONGEST_CELL, SCORED_BY, Cell, Paths
 from gleak.studies.refusals import levels_of, levels_of_truth, unchecked
@@ -46,8 +46,7 @@ def test_a_cell_may_be_cut_short(level: str) -> None:
 def test_what_a_scored_cell_ends_with_has_metrics_and_what_measures_them(level: str) -> None:
     assert set(SCORED_BY) == {*get_args(Level)} <= {*LEVELS}
     assert metrics_of(level)
-    name = SCORED_BY[level]
-    assert callable(getattr(import_module(f"gleak.metrics.{name}"), name))
+    assert callable(getattr(score, SCORED_BY[level]))
 
 
 def test_components_are_specs_and_those_nested_in_them() -> None:

@@ -1,4 +1,4 @@
-"""Engine of the searches: gradient matching and feature inversion (docs/design.md, 4).
+"""Engine of the searches: gradient matching and feature inversion (docs/design.md, "The engine").
 
 `match` states the problem of an attack, and `solve` divides its victims into as many at a time as
 fit into memory. `Search.run` moves their points by the optimizer, stops and restarts them, and

@@ -30,8 +30,8 @@ LEVELS = ("dataset", "model", "training", "crafting", "client", "defense", "atta
 SCORED_BY: Mapping[str, str] = MappingProxyType(
     {"training": "score_model", "crafting": "score_parameters", "attack": "score"}
 )
-"""Last level of a scored cell, as its metrics declare it -> the rule that scores it, and the function
-of `gleak.metrics.score`."""
+"""Last level of a scored cell, as its metrics declare it -> the rule that scores it, and the
+function of `gleak.metrics.score` that does."""
 LONGEST_CELL = 220
 TRUTH = "truth"
 KNOWLEDGE = "knowledge.h5"

@@ -10,8 +10,11 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
+
+import pytest
 
 import gleak
 import gleak.testing
@@ -99,6 +102,39 @@ def test_imports_run_one_way() -> None:
         and ranks[other] > ranks[own]
     ]
     assert offenders == []
+
+
+MOST_IMPORTS_IN_FUNCTIONS = 60
+
+
+def test_no_files_import_each_other() -> None:
+    """Nor through others; imports in functions and for hints count."""
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES}
+    imports = {
+        name: {
+            target
+            for imported in imports_of(path)
+            for target in (imported, imported.rpartition(".")[0])
+            if target in modules and target != name
+        }
+        for name, path in modules.items()
+    }
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(error.args[1][::-1]))
+
+
+def test_few_imports_are_in_functions() -> None:
+    places = {
+        (path, node.lineno)
+        for path in MODULES
+        for function in ast.walk(parsed(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert len(places) <= MOST_IMPORTS_IN_FUNCTIONS
 
 
 def test_code_is_imported_from_the_module_that_defines_it() -> None:

@@ -188,7 +188,7 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
         name: name of the capture.
         dataset: spec of the dataset.
         model: spec of the model.
-        **client: fields of `gleak.clients.captured.Captured`.
+        **client: fields of `gleak.clients.fedavg.Captured`.
 
     Raises:
         SpecError: a spec or field is unknown or invalid, a path is too long, the batch size is

@@ -45,7 +45,7 @@ class LocalGradient(ABC):
             parameters: parameters at which gradients are computed, Shape (*shape).
             inputs: Shape (B, *shape).
             labels: Shape (B).
-            loss: see `gleak.models.sample_losses`.
+            loss: see `gleak.models.differentiation`.
 
         Returns:
             Mean loss, and by parameter the substitute for its gradient.

@@ -15,6 +15,7 @@ from gleak.knowledge.base import (
     GenerativeSpec,
     LayerShape,
     Losses,
+    LossTrainer,
     Pyramid,
     Sides,
     TrainedSpec,
@@ -85,7 +86,12 @@ class Codec(TrainedSpec):
 
     @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        return AutoencoderTrainer(self.build(shape, classes), self.lr)
+        return LossTrainer(
+            self.build(shape, classes),
+            self.lr,
+            "mse",
+            lambda outputs, images, labels: torch.nn.functional.mse_loss(outputs, images),
+        )
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
@@ -108,23 +114,6 @@ class Codec(TrainedSpec):
             *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in sizes.steps),
             LayerShape(widths[0], channels, sides[0]),
         ]
-
-
-class AutoencoderTrainer(Trainer):
-    """Trainer by Adam on the mean squared error between images and their reconstructions."""
-
-    def __init__(self, network: Autoencoder, lr: float) -> None:
-        super().__init__(network)
-        self.network = network
-        self.optimizers["adam"] = torch.optim.Adam(network.parameters(), lr)
-
-    @override
-    def learn(
-        self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
-    ) -> Losses:
-        loss = torch.nn.functional.mse_loss(self.network(images), images)
-        take_step(self.optimizers["adam"], loss)
-        return {"mse": loss.detach()}
 
 
 @register("generator")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeVar
@@ -191,6 +191,36 @@ class Trainer(ABC):
         self.networks.load_state_dict(strip_prefix("module", state))
         for title, optimizer in self.optimizers.items():
             resume_optimizer(optimizer, strip_prefix(title, state))
+
+
+class LossTrainer(Trainer):
+    """Trainer of one network by Adam on one loss.
+
+    Args:
+        network: the network to train.
+        lr: learning rate.
+        name: of the loss.
+        loss: computes it from the network's outputs, the images and their labels; Shape ().
+    """
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        lr: float,
+        name: str,
+        loss: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
+    ) -> None:
+        super().__init__(network)
+        self.network, self.name, self.loss = network, name, loss
+        self.optimizers["adam"] = torch.optim.Adam(network.parameters(), lr)
+
+    @override
+    def learn(
+        self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
+    ) -> Losses:
+        loss = self.loss(self.network(images), images, labels)
+        take_step(self.optimizers["adam"], loss)
+        return {self.name: loss.detach()}
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:

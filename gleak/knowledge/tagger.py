@@ -14,13 +14,12 @@ from gleak.data.base import DatasetSpec
 from gleak.knowledge.base import (
     EvaluatorSpec,
     LayerShape,
-    Losses,
+    LossTrainer,
     Pyramid,
     TrainedSpec,
     Trainer,
     dense_shape,
     pyramid,
-    take_step,
     total_multiply_adds,
     total_parameters,
 )
@@ -81,7 +80,12 @@ class Tagger(EvaluatorSpec, TrainedSpec):
 
     @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        return ClassifierTrainer(self.build(shape, classes), self.lr)
+        return LossTrainer(
+            self.build(shape, classes),
+            self.lr,
+            "cross_entropy",
+            lambda logits, images, labels: torch.nn.functional.cross_entropy(logits, labels),
+        )
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
@@ -99,20 +103,3 @@ class Tagger(EvaluatorSpec, TrainedSpec):
             *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in sizes.steps),
             dense_shape(widths[-1], classes),
         ]
-
-
-class ClassifierTrainer(Trainer):
-    """Trainer by Adam on the cross-entropy."""
-
-    def __init__(self, network: TagClassifier, lr: float) -> None:
-        super().__init__(network)
-        self.network = network
-        self.optimizers["adam"] = torch.optim.Adam(network.parameters(), lr)
-
-    @override
-    def learn(
-        self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
-    ) -> Losses:
-        loss = torch.nn.functional.cross_entropy(self.network(images), labels)
-        take_step(self.optimizers["adam"], loss)
-        return {"cross_entropy": loss.detach()}

@@ -102,7 +102,10 @@ class OptimizerState(ABC):
 
 
 class GradientState(OptimizerState):
-    """State of an optimizer that needs no more than the objective's gradients."""
+    """State of an optimizer that needs no more than the objective's gradients.
+
+    Its tensors have a row for each problem, which a restart sets to zero.
+    """
 
     @abstractmethod
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
@@ -117,6 +120,19 @@ class GradientState(OptimizerState):
         running: torch.Tensor,
     ) -> torch.Tensor:
         return self.step(points, evaluation.gradient)
+
+    @override
+    def keep(self, rows: torch.Tensor) -> None:
+        for name, value in self._tensors().items():
+            setattr(self, name, value[rows])
+
+    @override
+    def restart(self, rows: torch.Tensor) -> None:
+        for value in self._tensors().values():
+            value[rows] = 0
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return {n: value for n, value in vars(self).items() if isinstance(value, torch.Tensor)}
 
 
 class OptimizerSpec(Spec):
@@ -219,15 +235,6 @@ class AdamState(GradientState):
         """
         return (1 - beta ** self.steps.double()).to(self.steps.dtype)
 
-    @override
-    def keep(self, rows: torch.Tensor) -> None:
-        self.steps, self.mean, self.square = self.steps[rows], self.mean[rows], self.square[rows]
-
-    @override
-    def restart(self, rows: torch.Tensor) -> None:
-        for state in (self.steps, self.mean, self.square):
-            state[rows] = 0
-
 
 @register("sgd")
 class SGD(GradientOptimizerSpec):
@@ -260,7 +267,7 @@ class SGD(GradientOptimizerSpec):
 
 
 class SGDState(GradientState):
-    """Velocities of V problems; a restart sets them to zero."""
+    """Velocities of V problems."""
 
     def __init__(self, spec: SGD, points: torch.Tensor) -> None:
         self.spec = spec
@@ -270,14 +277,6 @@ class SGDState(GradientState):
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         self.velocity.mul_(self.spec.momentum).add_(gradients)
         return points - self.spec.lr * self.velocity
-
-    @override
-    def keep(self, rows: torch.Tensor) -> None:
-        self.velocity = self.velocity[rows]
-
-    @override
-    def restart(self, rows: torch.Tensor) -> None:
-        self.velocity[rows] = 0
 
 
 @register("adagrad")
@@ -302,7 +301,7 @@ class Adagrad(GradientOptimizerSpec):
 
 
 class AdagradState(GradientState):
-    """Sums of squared gradients of V problems; a restart sets them to zero."""
+    """Sums of squared gradients of V problems."""
 
     def __init__(self, spec: Adagrad, points: torch.Tensor) -> None:
         self.spec = spec
@@ -312,11 +311,3 @@ class AdagradState(GradientState):
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         self.squares.addcmul_(gradients, gradients)
         return points - self.spec.lr * gradients / (self.squares.sqrt() + self.spec.eps)
-
-    @override
-    def keep(self, rows: torch.Tensor) -> None:
-        self.squares = self.squares[rows]
-
-    @override
-    def restart(self, rows: torch.Tensor) -> None:
-        self.squares[rows] = 0

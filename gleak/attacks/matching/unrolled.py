@@ -38,13 +38,14 @@ class Unrolled(Gradients):
         one_step: gradients of one of its steps.
     """
 
+    _one_step: Gradients
+
     def __init__(self, training: ClientTraining, one_step: Gradients) -> None:
-        self.protocol = training.protocol
-        self._logits = one_step.logits
+        self.protocol, self._one_step = training.protocol, one_step
 
     @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self._logits(inputs)
+        return self._one_step.logits(inputs)
 
     def batches(
         self, inputs: torch.Tensor, targets: torch.Tensor
@@ -58,16 +59,9 @@ class Unrolled(Gradients):
 
 
 class GeneralUnrolled(Unrolled):
-    """Unrolled training with separate parameters of every victim, for networks of any kind.
+    """Unrolled training with separate parameters of every victim, for networks of any kind."""
 
-    Args:
-        training: the local training.
-        one_step: gradients of one of its steps.
-    """
-
-    def __init__(self, training: ClientTraining, one_step: GeneralGradients) -> None:
-        super().__init__(training, one_step)
-        self._one_step = one_step
+    _one_step: GeneralGradients
 
     @override
     def __call__(
@@ -100,15 +94,9 @@ class LayerwiseUnrolled(Unrolled):
     """Unrolled training at the broadcast parameters, with steps added to the layers' outputs.
 
     No weights of a dense layer other than the broadcast ones are materialised, see `DenseSteps`.
-
-    Args:
-        training: the local training.
-        one_step: gradients of one of its steps.
     """
 
-    def __init__(self, training: ClientTraining, one_step: LayerwiseGradients) -> None:
-        super().__init__(training, one_step)
-        self._one_step = one_step
+    _one_step: LayerwiseGradients
 
     @override
     def __call__(

@@ -46,7 +46,7 @@ from gleak.studies.figure_spec import FigureData, Over, as_list
 class Bar(MeanPlot):
     """Bars of the means of up to three metrics, with the paper's values and the controls.
 
-    One row of panels for each metric. Colours as in `gleak.figures.kinds.base.Plot`; values of x
+    One row of panels for each metric. Colours as in `gleak.figures.kinds.plots.Plot`; values of x
     are in the order of the study.
     """
 
@@ -87,7 +87,7 @@ class Bar(MeanPlot):
 class Line(MeanPlot):
     """Mean of a metric along an axis, with a band, the paper's values and the controls.
 
-    Colours as in `gleak.figures.kinds.base.Plot`: a cell without the field of x is the start of
+    Colours as in `gleak.figures.kinds.plots.Plot`: a cell without the field of x is the start of
     every line of its level.
     """
 

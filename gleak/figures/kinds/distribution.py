@@ -36,7 +36,7 @@ class Distribution(Plot):
     """All values of a metric as points beside a box of their quantiles, with the controls' means.
 
     Boxes show the median and the quartiles, whiskers reach from the 0.05 to the 0.95 quantile.
-    Colours as in `gleak.figures.kinds.base.Plot`; values of x are in the order of the study. The
+    Colours as in `gleak.figures.kinds.plots.Plot`; values of x are in the order of the study. The
     paper's values, which are single numbers, are not shown.
     """
 

@@ -11,20 +11,8 @@ from snakemake.logging import logger
 from gleak.artifacts.granted import GRANTS
 from gleak.artifacts.refused import refusal_in
 from gleak.studies.cell import TRUTH, Cell
-from gleak.studies.stage_files import (
-    CAPTURED,
-    Made,
-    StudyPart,
-    dataset_of,
-    knowledge_of,
-    parameters_of,
-    reads_of_attack,
-    reads_of_figure,
-    reads_of_search,
-    reads_of_table,
-    reads_of_verdicts,
-    shards_of,
-)
+from gleak.studies import stage_files
+from gleak.studies.stage_files import Made, StudyPart
 from gleak.studies.stages import STAGES, path_of
 from gleak.studies.targets import check_target
 from gleak.core.errors import GleakError
@@ -67,10 +55,9 @@ STUDIES = {
     for name, file in (CONFIGURED if workflow.is_main_process else {}).items()
 }
 RESULTS = SETTINGS.results_dir
-LOGS = f"{RESULTS}/logs"
-BENCHMARKS = f"{RESULTS}/benchmarks"
-ONLY_CAPTURED = rf"{CAPTURED}(?=[+/])[^/]*"
-NOT_CAPTURED = rf"(?!{CAPTURED}[+/])[^/]+"
+SPECS = ["dataset", "knowledge", "model", "training", "crafting", "client", "defense"]
+ONLY_CAPTURED = rf"{stage_files.CAPTURED}(?=[+/])[^/]*"
+NOT_CAPTURED = rf"(?!{stage_files.CAPTURED}[+/])[^/]+"
 
 
 DATASET = f"{RESULTS}/artifacts/{{dataset}}"
@@ -84,17 +71,9 @@ STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
 
 
 wildcard_constraints:
-    dataset="[^/]+",
-    knowledge="[^/]+",
-    model="[^/]+",
-    training="[^/]+",
-    crafting="[^/]+",
-    client="[^/]+",
-    defense="[^/]+",
+    **dict.fromkeys(SPECS, "[^/]+"),
+    **dict.fromkeys(["study", "search", "figure"], "[^/]+"),
     attack=f"(?!{TRUTH}/)[^/]+",
-    study="[^/]+",
-    search="[^/]+",
-    figure="[^/]+",
     scale="|".join(SCALES),
 
 
@@ -109,11 +88,11 @@ def cell_of(levels):
 
     User-defined networks are checked when jobs are planned, not again in each job.
     """
-    found = checked(lambda: Cell.from_path(dict(levels)))
+    cell = checked(lambda: Cell.from_path(dict(levels)))
     if workflow.is_main_process:
         remake_refused_targets()
-        checked(lambda: check_own_model(found, SETTINGS.data_dir))
-    return found
+        checked(lambda: check_own_model(cell, SETTINGS.data_dir))
+    return cell
 
 
 def resolved(*levels):
@@ -163,13 +142,11 @@ def remake_refused_targets():
 
 
 def log_of(rule):
-    """Return the log file of a stage."""
-    return STAGES[rule].record(LOGS, ".log")
+    return STAGES[rule].record(f"{RESULTS}/logs", ".log")
 
 
 def benchmark_of(rule):
-    """Return the benchmark file of a stage."""
-    return STAGES[rule].record(BENCHMARKS, ".tsv")
+    return STAGES[rule].record(f"{RESULTS}/benchmarks", ".tsv")
 
 
 def reading(find, subject=cell):
@@ -186,30 +163,31 @@ def paths_of(files):
     return [paths_of(made) for made in files]
 
 
-broadcast = reading(parameters_of)
-granted = reading(lambda cell: reads_of_attack(cell)["granted"])
-secret = reading(lambda cell: reads_of_attack(cell)["secret"])
-knowledge = reading(lambda cell: knowledge_of(cell.pretrainings))
-evaluators = reading(lambda cell: knowledge_of(cell.evaluators))
+broadcast = reading(stage_files.parameters_of)
+granted = reading(lambda cell: stage_files.reads_of_attack(cell)["granted"])
+secret = reading(lambda cell: stage_files.reads_of_attack(cell)["secret"])
+knowledge = reading(lambda cell: stage_files.knowledge_of(cell.pretrainings))
+evaluators = reading(lambda cell: stage_files.knowledge_of(cell.evaluators))
 
 
 def resources(rule, subject=cell):
     """Return the resources of a stage's jobs; `subject` parses the wildcards into a cell."""
-    stage = STAGES[rule]
-    copied = {"update": update_bytes, "model": model_bytes}[stage.memory.of]
+    stage, memory = STAGES[rule], STAGES[rule].memory
+    copied = {"update": update_bytes, "model": model_bytes}[memory.of]
 
     def megabytes(wildcards):
-        copies = stage.memory.copies
-        return stage.memory.base + copies * copied(subject(wildcards)) // 10**6
+        return memory.base + memory.copies * copied(subject(wildcards)) // 10**6
 
-    asked = {"gpu": int(SETTINGS.device == "cuda")} if stage.gpu != "none" else {}
-    memory = megabytes if stage.memory.copies else stage.memory.base
-    return {"mem_mb": memory, "runtime": stage.minutes, **asked}
+    gpu = {"gpu": int(SETTINGS.device == "cuda")} if stage.gpu != "none" else {}
+    return {"mem_mb": megabytes if memory.copies else memory.base, "runtime": stage.minutes, **gpu}
 
 
 def keyed_on(rule):
     """Return the `params` of a stage whose change reruns its jobs: its code and specs."""
     stage = STAGES[rule]
-    specs = {"specs": resolved(*stage.levels)} if stage.levels else {}
-    components = lambda w: cell(w).components(*stage.levels) if stage.levels else []
-    return {**specs, "source": lambda w: source_of(rule, components(w))}
+    if not stage.levels:
+        return {"source": lambda w: source_of(rule, [])}
+    return {
+        "specs": resolved(*stage.levels),
+        "source": lambda w: source_of(rule, cell(w).components(*stage.levels)),
+    }

@@ -18,7 +18,7 @@ from snakemake.exceptions import WorkflowError
 
 from gleak.runtime.forkserver import LOST, SUPPORTED, run_script
 
-TRIED = ("9.27", "9.28")
+TRIED = ((9, 27), (9, 28))
 """First version of Snakemake for which this was tried, and the first for which it was not."""
 ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
@@ -45,7 +45,9 @@ class ForkedScript(python_scripts.PythonScript):
         environment = {**os.environ, **ONE_THREAD}
         if folder := self.resources.get("tmpdir"):
             environment.update(dict.fromkeys(TEMPORARY, folder))
-        status = run_script(fname, environment, PRELOADED, self.measured)
+        record = self.bench_record
+        measured = lambda pid: benchmarked(pid, record) if record else nullcontext()
+        status = run_script(fname, environment, PRELOADED, measured)
         if status == LOST:
             raise WorkflowError(
                 "the process from which jobs are forked has ended, and this job with it; "
@@ -54,16 +56,10 @@ class ForkedScript(python_scripts.PythonScript):
         if status:
             raise subprocess.CalledProcessError(status, [sys.executable, fname])
 
-    def measured(self, pid):
-        """Return a context that measures a process for the job's benchmark file."""
-        record = self.bench_record
-        return nullcontext() if record is None else benchmarked(pid, record)
-
 
 def is_tried(version):
     """Return True if this was tried with a version of Snakemake."""
-    first, after = (tuple(map(int, text.split("."))) for text in TRIED)
-    return first <= tuple(map(int, version.split(".")[:2])) < after
+    return TRIED[0] <= tuple(map(int, version.split(".")[:2])) < TRIED[1]
 
 
 def prepare_snakemake():

@@ -1,6 +1,7 @@
 """Scoring, the first stage that reads both reconstruction and truth.
 
-Models and broadcast parameters are scored separately, without attack or truth.
+The truth is scored as if it were a reconstruction: an upper bound. Models and broadcast parameters
+are scored without attack or truth.
 """
 
 
@@ -29,8 +30,7 @@ rule score:
         "../workflow_scripts/score.py"
 
 
-rule score_truth:
-    """Score the truth as if it were a reconstruction: an upper bound."""
+use rule score as score_truth with:
     input:
         private=f"{SENT}/private.h5",
     output:
@@ -39,15 +39,11 @@ rule score_truth:
         log_of("score_truth"),
     benchmark:
         benchmark_of("score_truth")
-    conda:
-        "../envs/gleak.yaml"
     resources:
         **resources("score_truth"),
     params:
         **scoring("attack"),
         grants="",
-    script:
-        "../workflow_scripts/score.py"
 
 
 rule score_model:

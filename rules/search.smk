@@ -4,7 +4,7 @@
 rule search:
     """Search values of an attack's fields, on victims from the train split only."""
     input:
-        unpack(reading(reads_of_search, searched)),  # those of rule attack, and private.h5
+        unpack(reading(stage_files.reads_of_search, searched)),  # those of rule attack, and private.h5
     output:
         trials=f"{STUDY}/searches/{{search}}/trials.csv",
         chosen=f"{STUDY}/searches/{{search}}/chosen.yaml",

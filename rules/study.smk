@@ -4,7 +4,7 @@
 rule tabulate:
     """Put the scores of a grid's cells into one table."""
     input:
-        scores=reading(lambda part: reads_of_table(part)["scores"], part_of("grid")),
+        scores=reading(lambda part: stage_files.reads_of_table(part)["scores"], part_of("grid")),
     output:
         table=f"{STUDY}/grids/{{grid}}.csv",
     log:
@@ -26,11 +26,12 @@ rule tabulate:
 rule draw:
     """Draw one figure of a study, from the scores of its grids if it has any."""
     input:
-        unpack(reading(reads_of_figure, part_of("figure"))),  # tables, images, trained
+        unpack(reading(stage_files.reads_of_figure, part_of("figure"))),  # tables, images, trained
         study=study_file,
         published=published,
     output:
-        *drawn(),
+        reported(".svg", "picture"),
+        reported(".csv", "values"),
         f"{STUDY}/{{figure}}.png",
     log:
         log_of("draw"),
@@ -45,14 +46,15 @@ rule draw:
     params:
         figure=lambda w: to_json(figure_spec(w).resolved()),
         source=lambda w: source_digest(STAGES["draw"].code, *sorted(figure_spec(w).modules)),
-        caption=lambda w: planned(w).caption(w.figure, w.scale),
+        caption=lambda w: planned(w.study, w.scale).caption(w.figure, w.scale),
     script:
         "../workflow_scripts/draw.py"
 
 
 use rule draw as draw_table with:
     output:
-        *drawn(".html"),
+        reported(".html", "table"),
+        reported(".csv", "values"),
         f"{STUDY}/{{figure}}.tex",
     wildcard_constraints:
         study=studies_writing(".html", ".csv", ".tex"),
@@ -61,7 +63,7 @@ use rule draw as draw_table with:
 rule judge:
     """Check the paper's claims against the scores; a failed gate stops the workflow."""
     input:
-        tables=reading(lambda part: reads_of_verdicts(part)["tables"], part_of()),
+        tables=reading(lambda part: stage_files.reads_of_verdicts(part)["tables"], part_of()),
         study=study_file,
         published=published,
     output:

@@ -16,16 +16,12 @@ CAPTURES = Captures(SETTINGS.captures)
 
 def captured(level, file):
     """Return an input function for a file of the capture that a level's spec names."""
-
-    def find(wildcards):
-        return checked(lambda: CAPTURES.file(cell(wildcards).specs[level].capture, file))
-
-    return find
+    return lambda w: checked(lambda: CAPTURES.file(cell(w).specs[level].capture, file))
 
 
 def shares(wildcards):
     """Return the reconstructions of the shares of a cell's victims, one for each job."""
-    parts = shards_of(cell(wildcards), SETTINGS.shards)
+    parts = stage_files.shards_of(cell(wildcards), SETTINGS.shards)
     return [paths_of(Made("attack_shard", "reconstruction", part)) for part in parts]
 
 
@@ -37,7 +33,7 @@ def data_dir(wildcards):
     dataset = cell(wildcards).dataset
     if not dataset.reads_data_dir:
         return ""
-    prepared = path_of(dataset_of(cell(wildcards)), RESULTS)
+    prepared = path_of(stage_files.dataset_of(cell(wildcards)), RESULTS)
     if workflow.is_main_process and prepared.exists():
         checked(lambda: check_source(prepared, SETTINGS.data_dir))
     elif workflow.is_main_process:
@@ -70,15 +66,15 @@ def asked():
 @cache
 def scored_metrics(scored, end):
     """Return the metrics of a cell: all with their defaults, and those that studies need besides."""
-    found = metrics_of(end)
-    return [*found, *sorted(asked()[scored] - {*found}, key=str)]
+    defaults = metrics_of(end)
+    return [*defaults, *sorted(asked()[scored] - {*defaults}, key=str)]
 
 
 @cache
-def can_be_read(name):
+def can_be_read(weights):
     """Return whether a file of weights is there, and unaltered."""
     try:
-        check_file(name)
+        check_file(weights)
     except GleakError:
         return False
     return True
@@ -89,19 +85,14 @@ def scoring(end, *levels):
     that can be read, and the digest of the code, which includes the code of these levels' specs.
     """
 
-    def weights(wildcards):
-        needed = frozenset().union(*(m.weights for m in scored_metrics(cell(wildcards), end)))
-        return sorted(filter(can_be_read, needed))
-
+    metrics = lambda w: scored_metrics(cell(w), end)
+    specs = lambda w: [*metrics_of(end), *(cell(w).components(*levels) if levels else [])]
+    weights = lambda w: frozenset().union(*(metric.weights for metric in metrics(w)))
     return {
-        "metrics": lambda w: [str(metric) for metric in scored_metrics(cell(w), end)],
-        "fields": lambda w: json.dumps(
-            [metric.resolved() for metric in scored_metrics(cell(w), end)]
-        ),
-        "weights": weights,
-        "source": lambda w: source_of(
-            SCORED_BY[end], [*metrics_of(end), *(cell(w).components(*levels) if levels else [])]
-        ),
+        "metrics": lambda w: [str(metric) for metric in metrics(w)],
+        "fields": lambda w: json.dumps([metric.resolved() for metric in metrics(w)]),
+        "weights": lambda w: sorted(filter(can_be_read, weights(w))),
+        "source": lambda w: source_of(SCORED_BY[end], specs(w)),
     }
 
 
@@ -129,15 +120,10 @@ def published(wildcards):
     return [file] if file.exists() else []
 
 
-def planned(wildcards):
-    """Return a study without the cells of its scale that user-defined networks do not fit."""
-    return planned_at(study_of(wildcards).name, wildcards.scale)
-
-
 @cache
-def planned_at(name, scale):
-    """Return `planned` for names, of a study that has been read; log refused cells once."""
-    study = checked(lambda: STUDIES[name].examined(scale, SETTINGS.data_dir))
+def planned(name, scale):
+    """Return a study without the cells that user-defined networks do not fit; log these once."""
+    study = checked(lambda: study_named(name, scale).examined(scale, SETTINGS.data_dir))
     if workflow.is_main_process:
         for grid, refused in study.refused(scale).items():
             for refusal in refused:
@@ -147,7 +133,8 @@ def planned_at(name, scale):
 
 def grid_of(wildcards):
     """Return the grid that a job tabulates."""
-    return checked(lambda: planned(wildcards).grid(wildcards.grid, wildcards.scale))
+    scale = wildcards.scale
+    return checked(lambda: planned(wildcards.study, scale).grid(wildcards.grid, scale))
 
 
 def figure_spec(wildcards):
@@ -159,8 +146,8 @@ def part_of(wildcard=""):
     """Return a function of the wildcards for a grid or figure of a study, or the whole study."""
 
     def find(wildcards):
-        name = getattr(wildcards, wildcard) if wildcard else ""
-        return StudyPart(planned(wildcards), wildcards.scale, wildcard, name)
+        name, scale = getattr(wildcards, wildcard, ""), wildcards.scale
+        return StudyPart(planned(wildcards.study, scale), scale, wildcard, name)
 
     return find
 
@@ -184,8 +171,8 @@ def studies_writing(*suffixes):
 
 def every_figure():
     """Yield all files of all figures of the configured studies, and the verdicts."""
-    for name, study in STUDIES.items():
-        folder = STUDY.format(study=name, scale=SETTINGS.scale)
+    for study in STUDIES.values():
+        folder = STUDY.format(study=study.name, scale=SETTINGS.scale)
         for figure, spec in study.figures.items():
             yield from (f"{folder}/{figure}{suffix}" for suffix in spec.suffixes)
         if study.expectations:
@@ -199,10 +186,16 @@ def category_of(wildcards):
     return to_report(f"{place}. {study.name.upper()}: {study.title}")
 
 
-def labels_of(file):
-    """Return a function of the wildcards for the labels of a figure's file in the report."""
+def in_report(path, caption, labels):
+    """Return a file of a study, included in the report with the labels of its row."""
+    caption = f"../docs/report/{caption}.rst"
+    return report(path, caption, category=category_of, subcategory="{scale}", labels=labels)
 
-    def find(wildcards):
+
+def reported(suffix, file):
+    """Return one of a figure's files, included in the report."""
+
+    def labels(wildcards):
         spec, place = figure_spec(wildcards), study_of(wildcards).position(wildcards.figure)
         return {
             "no.": f"{place:02}",
@@ -211,45 +204,21 @@ def labels_of(file):
             "file": file,
         }
 
-    return find
-
-
-def reported(suffix, file):
-    """Return one of a figure's files, included in the report."""
-    return report(
-        f"{STUDY}/{{figure}}{suffix}",
-        caption="../docs/report/caption.rst",
-        category=category_of,
-        subcategory="{scale}",
-        labels=labels_of(file),
-    )
+    return in_report(f"{STUDY}/{{figure}}{suffix}", "caption", labels)
 
 
 def verdicts(suffix, file):
     """Return one of the files with the verdicts on a study's claims, included in the report."""
-    return report(
-        f"{STUDY}/expectations.{suffix}",
-        caption="../docs/report/expectations.rst",
-        category=category_of,
-        subcategory="{scale}",
-        labels={"no.": "00", "shown": "Claims and verdicts", "in the paper": "", "file": file},
-    )
-
-
-def drawn(picture=".svg"):
-    """Return the files of a figure that are in the report: its picture or table, and numbers."""
-    return [
-        reported(picture, "table" if picture == ".html" else "picture"),
-        reported(".csv", "values"),
-    ]
+    labels = {"no.": "00", "shown": "Claims and verdicts", "in the paper": "", "file": file}
+    return in_report(f"{STUDY}/expectations.{suffix}", "expectations", labels)
 
 
 def search_of(wildcards):
     """Return the search of a job; check a user-defined network when jobs are planned."""
-    found = checked(lambda: study_of(wildcards).search(wildcards.search, wildcards.scale))
+    search = checked(lambda: study_of(wildcards).search(wildcards.search, wildcards.scale))
     if workflow.is_main_process:
-        checked(lambda: check_own_model(found.cell, SETTINGS.data_dir))
-    return found
+        checked(lambda: check_own_model(search.cell, SETTINGS.data_dir))
+    return search
 
 
 def searched(wildcards):

@@ -4,19 +4,12 @@ from pathlib import Path
 
 from gleak.artifacts.refused import refusing
 from gleak.attacks.run_attack import attack, share
-from gleak.runtime.device import prepare_cpu
-from gleak.runtime.logs import log_to
-from gleak.runtime.provenance import record
+from gleak.runtime.job import job
 from gleak.studies.cell import Cell
 
-output = Path(snakemake.output.reconstruction)
 wildcards = dict(snakemake.wildcards.items())
-with (
-    log_to(snakemake.log[0], snakemake.config["results_dir"]),
-    record(output.parent, threads=snakemake.threads) as facts,
-    refusing(output),
-):
-    prepare_cpu(snakemake.threads)
+output = Path(snakemake.output.reconstruction)
+with job(snakemake, output.parent) as facts, refusing(output):
     cell = Cell.from_path(wildcards)
     shard, shards = int(wildcards.get("shard", 1)), int(wildcards.get("shards", 1))
     facts["earlier"] = attack(

@@ -4,15 +4,10 @@ from pathlib import Path
 
 from gleak.artifacts.refused import refusing
 from gleak.crafting.base import craft_parameters
-from gleak.runtime.logs import log_to
-from gleak.runtime.provenance import record
+from gleak.runtime.job import job
 from gleak.studies.cell import Cell
 
 folder = Path(snakemake.output.parameters).parent
-with (
-    log_to(snakemake.log[0], snakemake.config["results_dir"]),
-    record(folder),
-    refusing(*snakemake.output),
-):
+with job(snakemake, folder), refusing(*snakemake.output):
     crafting = Cell.from_path(dict(snakemake.wildcards.items())).crafting
     craft_parameters(crafting, Path(snakemake.input.model), folder, seed=snakemake.params.seed)

@@ -4,14 +4,9 @@ from pathlib import Path
 
 from gleak.artifacts.refused import refusing
 from gleak.attacks.run_attack import gather_shards, total_cost
-from gleak.runtime.logs import log_to
-from gleak.runtime.provenance import record
+from gleak.runtime.job import job
 
 output = Path(snakemake.output.reconstruction)
 shards = [Path(path) for path in snakemake.input.reconstructions]
-with (
-    log_to(snakemake.log[0], snakemake.config["results_dir"]),
-    record(output.parent, **total_cost(shards)),
-    refusing(output),
-):
+with job(snakemake, output.parent, **total_cost(shards)), refusing(output):
     gather_shards(shards, output)

@@ -2,18 +2,12 @@
 
 from pathlib import Path
 
-from gleak.runtime.device import prepare_cpu
-from gleak.runtime.logs import log_to
-from gleak.runtime.provenance import record
+from gleak.runtime.job import job
 from gleak.studies.search.declaration import Declaration, read_search
 from gleak.studies.search.run import run_search
 
 folder = Path(snakemake.output.chosen).parent
-with (
-    log_to(snakemake.log[0], snakemake.config["results_dir"]),
-    record(folder, threads=snakemake.threads) as facts,
-):
-    prepare_cpu(snakemake.threads)
+with job(snakemake, folder) as facts:
     declared = Declaration.model_validate_json(snakemake.params.declared)
     facts["earlier"] = run_search(
         read_search(snakemake.wildcards.search, declared),

@@ -3,20 +3,13 @@
 from pathlib import Path
 
 from gleak.artifacts.refused import refusing
-from gleak.runtime.device import prepare_cpu
-from gleak.runtime.logs import log_to
-from gleak.runtime.provenance import record
+from gleak.runtime.job import job
 from gleak.studies.cell import Cell
 from gleak.training.base import InitialisedSpec
 from gleak.training.train_model import train_model
 
 output = Path(snakemake.output.model)
-with (
-    log_to(snakemake.log[0], snakemake.config["results_dir"]),
-    record(output.parent, threads=snakemake.threads) as facts,
-    refusing(output),
-):
-    prepare_cpu(snakemake.threads)
+with job(snakemake, output.parent) as facts, refusing(output):
     cell = Cell.from_path(dict(snakemake.wildcards.items()))
     assert isinstance(cell.training, InitialisedSpec)
     facts["earlier"] = train_model(

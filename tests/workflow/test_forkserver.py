@@ -114,7 +114,7 @@ Path({str(told)!r}).write_bytes(Path(f"/proc/{{os.getppid()}}/cmdline").read_byt
     if options == ["another version"]:
         rules = project.root / "rules/forkserver.smk"
         rules.write_text(
-            rules.read_text().replace('TRIED = ("9.27", "9.28")', 'TRIED = ("8.0", "8.1")')
+            rules.read_text().replace("TRIED = ((9, 27), (9, 28))", "TRIED = ((8, 0), (8, 1))")
         )
         options = []
     project = replace(project, options=("--cores", "2"))

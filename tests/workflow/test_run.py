@@ -213,41 +213,31 @@ def test_shares_have_the_scores_of_the_whole(
     np.testing.assert_allclose(gathered["value"][same], whole["value"][same], rtol=1e-3)
 
 
-def test_the_report_is_one_file_with_every_figure_and_caption(
+def test_the_report_is_one_file_with_verdicts_figures_and_captions(
     finished: Project, tmp_path: Path
 ) -> None:
     finished.run("--report", tmp_path / "report.html")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     text = (tmp_path / "report.html").read_text()
     assert not re.search(r"<(script|link|img|iframe)\s[^>]*(src|href)=[\"']?(https?:)?//", text)
-    (results,) = re.findall(r"var results = (\{.*\});", text)
-    shown = json.loads(results)
+    shown = json.loads(re.findall(r"var results = (\{.*\});", text)[0])
     folder = finished.results / "studies/tiny/quick"
     figures = [f"{name}{'.html' if name in TABLES else '.svg'}" for name in FIGURES]
-    figures += [f"{name}.csv" for name in FIGURES]
-    claims = ["expectations.csv", "expectations.html"]
-    assert set(shown) == {str(folder / name) for name in [*figures, *claims]}
+    files = [*figures, *(f"{name}.csv" for name in FIGURES)]
+    files += ["expectations.csv", "expectations.html"]
+    assert set(shown) == {str(folder / name) for name in files}
     for path, entry in shown.items():
         content = base64.b64decode(entry["data_uri"].partition("base64,")[2])
         assert content == Path(path).read_bytes()
         assert "of a tiny study." in entry["caption"] or "claims of the paper" in entry["caption"]
-
-
-def test_the_report_begins_with_the_verdicts_and_links_to_figures(
-    finished: Project, tmp_path: Path
-) -> None:
-    finished.run("--report", tmp_path / "report.html")
-    text = (tmp_path / "report.html").read_text()
     first = json.loads(re.findall(r"var workflow_desc = (\".*\");", text)[0])
-    results = json.loads(re.findall(r"var results = (\{.*\});", text)[0])
-    folder = finished.results / "studies/tiny/quick"
     assert f'data-folder="{folder}"' in first
     verdicts = pd.read_csv(folder / "expectations.csv")["verdict"]
     for verdict, number in verdicts.value_counts().items():
         assert first.count(f'<span class="{str(verdict).split()[0]}">') == number
     links = set(re.findall(r'<a href="([^"#]+)"', first))
     assert links
-    assert {str(folder / link) for link in links} <= set(results)
+    assert {str(folder / link) for link in links} <= set(shown)
 
 
 @pytest.fixture

@@ -131,23 +131,19 @@ class AGICEpochs(AGIC):
                 f"attack {self} needs updates of {self.only or 2} epochs, but client {client} "
                 f"sends those of {epochs}; use client epochs"
             )
-        if self.draws == "searched":
-            raise IncompatibleError(
-                f"attack {self} searches the random numbers of no update; leave out draws, or use "
-                "agic"
-            )
-        if self.seeds > 1:
-            raise IncompatibleError(
-                f"attack {self} pairs the updates of one search; leave out seeds, or use agic"
-            )
-        if self.code != Pixels():
-            raise IncompatibleError(
-                f"attack {self} searches pixels jointly; leave out code, or use agic"
-            )
-        if self.labels == "joint":
-            raise IncompatibleError(
-                f"attack {self} pairs updates by fixed labels, not labels=joint; use labels=rows"
-            )
+        refused = {
+            "searches the random numbers of no update; leave out draws, or use agic": (
+                self.draws == "searched"
+            ),
+            "pairs the updates of one search; leave out seeds, or use agic": self.seeds > 1,
+            "searches pixels jointly; leave out code, or use agic": self.code != Pixels(),
+            "pairs updates by fixed labels, not labels=joint; use labels=rows": (
+                self.labels == "joint"
+            ),
+        }
+        for fault, holds in refused.items():
+            if holds:
+                raise IncompatibleError(f"attack {self} {fault}")
 
     @property
     @override

@@ -38,9 +38,7 @@ LABELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSummary:
-    """Losses, optimizers and label rule of an attack, in the terms of comparison tables.
-
-    They are those of AGIC's Table VII; empty where the attack has none.
+    """Losses, optimizers and label rule of an attack, in the terms of AGIC's Table VII.
 
     Args:
         losses: the main term that each search minimises, in words or as the spec of a distance.
@@ -143,6 +141,10 @@ class AttackSpec(Spec):
         return frozenset()
 
     @property
+    def _learned(self) -> tuple[KnowledgeSpec, ...]:
+        return tuple(value for _, value in self if isinstance(value, KnowledgeSpec))
+
+    @property
     def knowledge(self) -> tuple[KnowledgeSpec, ...]:
         """Fields that are networks trained on public data and used by the attack."""
         return tuple(spec for spec in self._learned if not isinstance(spec, EvaluatorSpec))
@@ -151,10 +153,6 @@ class AttackSpec(Spec):
     def evaluators(self) -> tuple[KnowledgeSpec, ...]:
         """Fields that are networks trained on public data and used for scoring only."""
         return tuple(spec for spec in self._learned if isinstance(spec, EvaluatorSpec))
-
-    @property
-    def _learned(self) -> tuple[KnowledgeSpec, ...]:
-        return tuple(value for _, value in self if isinstance(value, KnowledgeSpec))
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Check that the attack supports these specs, before any job is run.
@@ -181,10 +179,7 @@ class AttackSpec(Spec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the attack supports a network.
-
-        Called before any job, for networks whose spec says nothing about their layers, such as a
-        user's own.
+        """Check that the attack supports a network whose spec says nothing about its layers.
 
         Args:
             network: untrained, in evaluation mode; not modified.
@@ -250,8 +245,7 @@ class AttackSpec(Spec):
         depends on values otherwise override it.
 
         Args:
-            observation: on a `gleak.runtime.virtual_gpu.VirtualGPU`; its journal takes one step of
-                every search.
+            observation: on a `gleak.runtime.virtual_gpu.VirtualGPU`, with a journal of one step.
         """
         self.reconstruct(observation)
 

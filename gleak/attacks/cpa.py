@@ -30,7 +30,6 @@ Term = Callable[["torch.Tensor"], "torch.Tensor"]
 CHECKED_EVERY = 50
 GAUSSIAN = 0.37456720749144
 """Mean log cosh of a standard normal variable."""
-IMAGE = 3
 TERMS = {
     "ne": "negentropy",
     "tv": "total variation",
@@ -44,26 +43,16 @@ CHOSEN = "ours, chosen on training images"
 
 @dataclass(frozen=True)
 class Objective:
-    """Sum of terms, minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
+    """Sum of weighted terms, minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
 
     Only the direction of a matrix's rows counts. Means are over rows, so that a weight has the same
     effect for every number of sources.
-
-    Args:
-        terms: of each victim's sources, with their weights.
     """
 
     terms: list[tuple[float, Term]]
 
     def evaluate(self, matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute value and gradient.
-
-        Args:
-            matrices: Shape (V, n, n).
-
-        Returns:
-            Shape (V) and (V, n, n).
-        """
+        """Compute value and gradient, Shape (V) and (V, n, n)."""
         matrices = matrices.detach().requires_grad_()
         rows = torch.nn.functional.normalize(matrices, dim=2)
         nothing = 0 * rows.sum((1, 2))
@@ -76,14 +65,10 @@ def negentropy(white: White, reference: float = 0.0) -> Term:
     """Return minus J of Eq. 8 with a = 1, over the centred sources, whose variance is one.
 
     Eq. 8 is ambiguous about the square; as in the authors' code it is that of the mean log cosh,
-    though their code then sets the term to zero. Without a reference, J grows from sources with
-    long tails (Laplace: 0.338) over Gaussian to uniform ones (0.401), so it is no measure of the
-    distance from a Gaussian.
-
-    Args:
-        white: whitened signals.
-        reference: mean log cosh that is subtracted; `GAUSSIAN` in the negentropy's usual
-            approximation (Hyvarinen and Oja 2000, Eq. 25).
+    though their code then sets the term to zero. Without a reference, a mean log cosh that is
+    subtracted, J grows from sources with long tails (Laplace: 0.338) over Gaussian to uniform ones
+    (0.401), so it is no measure of the distance from a Gaussian. `GAUSSIAN` is that of the
+    negentropy's usual approximation (Hyvarinen and Oja 2000, Eq. 25).
     """
     signals = white.signals
 
@@ -152,15 +137,8 @@ def descend(
     """Minimise from the first matrices on; a victim stops when its objective stalls.
 
     It stalls when it has decreased by less than ``tolerance``, relative to its size, since the last
-    check, `CHECKED_EVERY` iterations before. Without a tolerance the budget is spent.
-
-    Args:
-        objective: of V victims.
-        first: Shape (V, n, n).
-        optimizer: update rule of the matrices.
-        iterations: budget of every victim.
-        tolerance: see above.
-        part: of the job's journal; the search resumes from its checkpoint.
+    check, `CHECKED_EVERY` iterations before. Without a tolerance the budget is spent. The search
+    resumes from the checkpoint of its part of the job's journal.
 
     Returns:
         Matrices with the least objective among the checked iterations, and that objective.
@@ -223,7 +201,7 @@ class Descent:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the state that one step passes to the next."""
-        moments = {f"optimizer.{name}": each for name, each in self.optimizer.state().items()}
+        moments = {f"optimizer.{name}": value for name, value in self.optimizer.state().items()}
         own = {name: getattr(self, name) for name in self.KEPT}
         return {"number": torch.tensor(self.number), **own, **moments}
 
@@ -236,7 +214,8 @@ class Descent:
         for name in self.KEPT:
             setattr(self, name, tensors[name].to(getattr(self, name).device))
         moments = strip_prefix("optimizer", tensors)
-        self.optimizer.resume({name: each.to(self.points.device) for name, each in moments.items()})
+        device = self.points.device
+        self.optimizer.resume({name: value.to(device) for name, value in moments.items()})
 
 
 class CocktailParty(Spec):
@@ -348,7 +327,7 @@ class CPA(CocktailParty, InputUnmixing):
 
     @override
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
-        return {"tv": lambda: total_variation(white, shape)} if len(shape) == IMAGE else {}
+        return {"tv": lambda: total_variation(white, shape)} if len(shape) == 3 else {}
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:

@@ -69,8 +69,8 @@ class CPANoisy(InputUnmixing):
       gradients and a prior of natural images give better images
       (`gleak.attacks.unmixing.noisy_mixtures.ImagePrior`). Both steps are repeated in turn, and
       each takes into account how uncertain the other's result is. The labels of the batch follow
-      from the classifier's gradient less the probabilities that the network predicts for the
-      images, and each image gets the one that suits its derivatives.
+      from the classifier's gradient less the probabilities predicted for the images, and each image
+      gets the one that suits its derivatives.
 
     Noise is taken to be independent and of the same variance in all values of the layer. The result
     has the labels that fit the images; samples that were not found have none.
@@ -146,12 +146,8 @@ class CPANoisy(InputUnmixing):
 class FirstLayer:
     """The dense layer that takes the samples, and what the network makes of its outputs.
 
-    Args:
-        observation: gives the network, the loss and the classes.
-        name: of the layer.
-        scaling: of the samples before it.
-        weight: in double precision; Shape (neurons, F).
-        bias: Shape (neurons).
+    Samples are scaled before the layer. Its weight, Shape (neurons, F), and bias, Shape (neurons),
+    are in double precision.
     """
 
     observation: Observation
@@ -167,15 +163,9 @@ class FirstLayer:
     def slopes(
         self, inputs: torch.Tensor, outputs: torch.Tensor, labels: torch.Tensor
     ) -> torch.Tensor:
-        """Compute the loss's derivatives at outputs of the layer.
+        """Compute the loss's derivatives at outputs of the layer; Shape (..., neurons).
 
-        Args:
-            inputs: of the layer, for what bypasses it; Shape (..., F).
-            outputs: Shape (..., neurons).
-            labels: Shape (...).
-
-        Returns:
-            Shape (..., neurons).
+        Its inputs, Shape (..., F), are for what bypasses it.
         """
         samples = self.scaling.samples_of(inputs).expand(*labels.shape, -1).flatten(0, -2)
         slopes = output_slopes(
@@ -190,9 +180,7 @@ class FirstLayer:
     def labels(self, inputs: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         """Assign the labels of the batch to the samples by the direction of their derivatives.
 
-        Args:
-            inputs: of the layer; Shape (N, F).
-            gradients: observed at the outputs, up to a common factor; Shape (neurons, N).
+        Gradients are those observed at the outputs, up to a common factor; Shape (neurons, N).
         """
         from scipy.optimize import linear_sum_assignment
 
@@ -208,9 +196,8 @@ class FirstLayer:
     def batch_labels(self, inputs: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         """Infer the labels of the batch, in no order, from the classifier's gradient; Shape (N).
 
-        Args:
-            inputs: of the layer, which give the predicted probabilities; Shape (N, F).
-            factor: of the samples' gradients in the observed one.
+        Inputs of the layer give the predicted probabilities; the factor is that of the samples'
+        gradients in the observed one.
         """
         seen = self.observation
         scores = classifier_gradient(classifier_of(seen), mean_gradients(seen))
@@ -230,13 +217,7 @@ class FirstLayer:
         """Compute mean and variance of the derivatives at the outputs, given uncertain inputs.
 
         A neuron whose output is close to zero may be active or not. Clients may have scaled their
-        gradient: the common factor is that of the observed derivatives.
-
-        Args:
-            images: inputs of the layer.
-            labels: Shape (N).
-            gradients: see `labels`.
-            stream: of random numbers.
+        gradient: the common factor is that of the observed derivatives, as for `labels`.
         """
         errors = (images.covariance.diagonal().clamp(min=0) / images.images.shape[1]).sqrt()
         spread = errors[:, None] * self.weight.norm(dim=1)
@@ -255,13 +236,7 @@ def _factor(gradients: torch.Tensor, observed: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Turn:
-    """Samples of one victim after a turn.
-
-    Args:
-        samples: in [0, 1]; Shape (N, F).
-        labels: Shape (N).
-        misfit: see `gleak.attacks.unmixing.noisy_mixtures.OutputGradients`.
-    """
+    """Samples of one victim after a turn, Shape (N, F); labels; see `OutputGradients.misfit`."""
 
     samples: torch.Tensor
     labels: torch.Tensor
@@ -269,13 +244,7 @@ class Turn:
 
 
 def unmix_victim(observation: Observation, count: int, power: float, turns: int) -> Turn:
-    """Unmix one victim.
-
-    Args:
-        observation: of the victim.
-        count: N, of samples; with none, there is no result.
-        power: see `unmix_edges`.
-        turns: improvements of the separated images.
+    """Unmix N samples of one victim by `unmix_edges`, then improve them in some turns.
 
     Raises:
         IncompatibleError: the network does not begin with a dense layer that has a bias.
@@ -298,14 +267,7 @@ def unmix_victim(observation: Observation, count: int, power: float, turns: int)
 def separate_smoothed(
     layer: FirstLayer, mixture: NoisyMixture, weight: torch.Tensor, power: float
 ) -> Denoised:
-    """Separate the images of a smoothed gradient by their edges; returns inputs of the layer.
-
-    Args:
-        layer: whose inputs they are.
-        mixture: the noisy one, of which the bias is taken.
-        weight: its smoothed weight; Shape (neurons, F).
-        power: see `unmix_edges`.
-    """
+    """Separate the inputs of a layer, from its smoothed weight's gradient, by their edges."""
     bias, count, shape = mixture.gradients[:, -1], mixture.samples, layer.observation.input_shape
     of_samples = Mixture(layer.scaling.gradient_of_samples(weight, bias)[None], bias[None])
     sources = separate(

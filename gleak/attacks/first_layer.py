@@ -33,10 +33,6 @@ def dense_layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> 
 
     They are flattened, and may be normalised.
 
-    Args:
-        network: in the mode in which it is attacked.
-        shape: shape of a sample.
-
     Raises:
         IncompatibleError: the model has no such layer.
     """
@@ -44,11 +40,7 @@ def dense_layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> 
 
 
 def scaled_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> tuple[str, Scaling]:
-    """Return the name of the layer of `dense_layer_of_samples`, and the scaling of the samples.
-
-    Raises:
-        IncompatibleError: the model has no such layer.
-    """
+    """Return the name of the layer of `dense_layer_of_samples`, and the scaling of the samples."""
     layer = first_dense_layer(network, shape)
     if layer is None or layer.scaling is None:
         raise IncompatibleError(
@@ -110,10 +102,7 @@ def output_slopes(
         layer: name of a dense layer that the model uses once.
         inputs: of the model, also for the parts of it that bypass the layer; Shape (M, *shape).
         labels: Shape (M).
-        outputs: that replace those of the layer; Shape (M, neurons).
-
-    Returns:
-        Shape (M, neurons).
+        outputs: that replace those of the layer; Shape (M, neurons), as are the gradients.
     """
     like = next(observation.model.parameters())
     dense = observation.model.get_submodule(layer)
@@ -144,13 +133,9 @@ def output_slopes(
 
 
 def leaves_zeros(observation: Observation, samples: torch.Tensor) -> bool:
-    """Return True if gradients at the outputs of the dense layer of samples have exact zeros.
+    """Return True if a ReLU leaves zeros in the gradients at the dense layer's outputs.
 
-    A ReLU behind it leaves them.
-
-    Args:
-        observation: gives the model, which has such a layer, and the loss.
-        samples: random ones; Shape (N, *shape).
+    The inputs of the layer are the samples; these are random ones of Shape (N, *shape).
     """
     layer = dense_layer_of_samples(observation.model, observation.input_shape)
     slopes = output_slopes(observation, layer, samples, samples.new_zeros(len(samples)).long())
@@ -168,7 +153,11 @@ class DenseFirstAttack(AttackSpec):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
-        check_begins_dense(self, model, self.instead)
+        if model.first_layer == "convolution":
+            raise IncompatibleError(
+                f"attack {self} needs a first layer that is dense, but model {model} begins with "
+                f"a convolution; {self.instead}"
+            )
 
     @override
     def check_network(
@@ -184,15 +173,6 @@ class DenseFirstAttack(AttackSpec):
         """Return the names of the layer's weight and bias, and of the parameter of labels."""
         layer = dense_layer_of_samples(model, input_shape)
         return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
-
-
-def check_begins_dense(attack: AttackSpec, model: ModelSpec, instead: str) -> None:
-    """Raise `IncompatibleError` if the first layer is a convolution."""
-    if model.first_layer == "convolution":
-        raise IncompatibleError(
-            f"attack {attack} needs a first layer that is dense, but model {model} begins with a "
-            f"convolution; {instead}"
-        )
 
 
 @register("aono")
@@ -228,13 +208,7 @@ class Aono(DenseFirstAttack):
 def exact_reconstruction(
     observation: Observation, inputs: torch.Tensor, labels: torch.Tensor
 ) -> Reconstruction:
-    """Return a reconstruction of which samples that were not recovered are mid-grey.
-
-    Args:
-        observation: of the victims.
-        inputs: not finite where not recovered; Shape (V, N, F).
-        labels: Shape (V, N).
-    """
+    """Return a reconstruction whose inputs are mid-grey where they are not finite; (V, N, F)."""
     recovered = inputs.isfinite()
     samples = inputs.where(recovered, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)
     return Reconstruction(

@@ -34,8 +34,6 @@ from gleak.models.examination import check_searchable
 from gleak.models.layer_search import features_before, first_dense_layer
 from gleak.models.tracing import describe_layer
 
-TWO_SIGNS = ("tanh", "leaky_relu")
-
 
 class InversionSearch(Spec):
     """Fields of the search for images with given embeddings, an attack's last step (CPA Eq. 12).
@@ -71,48 +69,13 @@ class InversionSearch(Spec):
         )
 
 
-def check_inversion(
-    attack: AttackSpec, parts: SearchParts, dataset: DatasetSpec, model: ModelSpec
-) -> None:
-    """Raise `IncompatibleError` if the start does not suit the data, or a model has no features."""
-    try:
-        parts.start.check(dataset)
-    except IncompatibleError as error:
-        raise IncompatibleError(f"attack {attack}: {error}") from None
-    if model.first_layer == "dense":
-        raise IncompatibleError(
-            f"attack {attack} inverts the features before the first dense layer, but model "
-            f"{model} begins with that layer; use cpa"
-        )
-
-
-def inversion_cost(parts: SearchParts) -> SearchCost:
-    """Return the cost of first derivatives, as no second ones are needed."""
-    return SearchCost(evaluations=parts.iterations, passes=3)
-
-
-def inversion_summary(parts: SearchParts) -> AttackSummary:
-    """Return the summary of the search; labels are inferred from the classifier's gradient."""
-    return AttackSummary(
-        losses=("cosine of embeddings",),
-        terms=terms_of(parts),
-        optimizers=(str(parts.optimizer),),
-        labels=LABELS["argmin"],
-    )
-
-
 def inversion(
     observation: Observation, embeddings: torch.Tensor, parts: SearchParts
 ) -> FeatureInversion:
-    """Return the optimisation problem of finding images with given embeddings.
+    """Return the optimisation problem of finding images with given embeddings, Shape (V, N, E).
 
     The labels are inferred from the classifier's gradient by CPL's rule, in ascending order; it is
     unknown which image has which label.
-
-    Args:
-        observation: of the victims.
-        embeddings: Shape (V, N, E).
-        parts: of the search.
 
     Raises:
         IncompatibleError: the network's first dense layer takes no features of the images.
@@ -131,10 +94,6 @@ def inversion(
 
 def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
     """Return the name of the first dense layer with a bias, whose inputs are features of samples.
-
-    Args:
-        network: in the mode in which it is attacked.
-        shape: shape of a sample.
 
     Raises:
         IncompatibleError: there is none, its inputs are the samples themselves, or samples interact
@@ -162,63 +121,10 @@ def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
     return layer.name
 
 
-@register("fi")
-class FI(InversionSearch, AttackSpec):
-    """Feature inversion of the true embeddings, which are granted.
+class InversionAttack(AttackSpec):
+    """Base class of attacks that end with the search for images with given embeddings.
 
-    No server knows them. This is the upper bound of `cpa_fi`, whose embeddings are estimates.
-    """
-
-    source = "CPA section IV-B, Eq. 12"
-    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
-    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
-    takes_batch_statistics: ClassVar[bool] = False
-    budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
-
-    @property
-    @override
-    def grants(self) -> frozenset[str]:
-        """Grants of the start, and the embeddings."""
-        return self.start.grants | {"embeddings"}
-
-    @override
-    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        super().check(dataset, model, client)
-        check_inversion(self, self.search_parts(), dataset, model)
-
-    @override
-    def check_network(
-        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
-    ) -> None:
-        """Check that the network has features and a dense layer of logits."""
-        super().check_network(network, shape, classes, client)
-        embedding_layer(network, shape)
-        check_rule(network, shape, classes, "argmin")
-
-    @override
-    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
-        return label_parameters(model, input_shape)
-
-    @override
-    def cost(self) -> SearchCost:
-        return inversion_cost(self.search_parts())
-
-    @override
-    def summary(self) -> AttackSummary:
-        return inversion_summary(self.search_parts())
-
-    @override
-    def reconstruct(self, observation: Observation) -> Reconstruction:
-        embeddings = observation.granted["embeddings"]
-        result = solve(inversion(observation, embeddings, self.search_parts()), observation)
-        return replace(result, embeddings=embeddings.float().cpu().numpy())
-
-
-class EmbeddingUnmixing(UnmixingAttack):
-    """Base class of attacks on convolutional networks: unmixing, then feature inversion.
-
-    Embeddings follow a ReLU, which makes them nonnegative, so that their sign is known. Fields and
-    components of the inversion come from `InversionSearch`.
+    Its fields and components come from `InversionSearch`.
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
@@ -238,11 +144,14 @@ class EmbeddingUnmixing(UnmixingAttack):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
-        check_inversion(self, self.search_parts(), dataset, model)
-        if (activation := getattr(model, "activation", "relu")) in TWO_SIGNS:
+        try:
+            self.search_parts().start.check(dataset)
+        except IncompatibleError as error:
+            raise IncompatibleError(f"attack {self}: {error}") from None
+        if model.first_layer == "dense":
             raise IncompatibleError(
-                f"attack {self} needs embeddings that are not negative, but model {model} has "
-                f"activation={activation}; use activation=relu"
+                f"attack {self} inverts the features before the first dense layer, but model "
+                f"{model} begins with that layer; use cpa"
             )
 
     @override
@@ -256,12 +165,62 @@ class EmbeddingUnmixing(UnmixingAttack):
 
     @override
     def cost(self) -> SearchCost:
-        return inversion_cost(self.search_parts())
+        """Return the cost of first derivatives, as no second ones are needed."""
+        return SearchCost(evaluations=self.search_parts().iterations, passes=3)
 
     @override
     def summary(self) -> AttackSummary:
         """Return the summary of the inversion alone."""
-        return inversion_summary(self.search_parts())
+        parts = self.search_parts()
+        return AttackSummary(
+            losses=("cosine of embeddings",),
+            terms=terms_of(parts),
+            optimizers=(str(parts.optimizer),),
+            labels=LABELS["argmin"],
+        )
+
+
+@register("fi")
+class FI(InversionSearch, InversionAttack):
+    """Feature inversion of the true embeddings, which are granted.
+
+    No server knows them. This is the upper bound of `cpa_fi`, whose embeddings are estimates.
+    """
+
+    source = "CPA section IV-B, Eq. 12"
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
+
+    @property
+    @override
+    def grants(self) -> frozenset[str]:
+        """Grants of the start, and the embeddings."""
+        return super().grants | {"embeddings"}
+
+    @override
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
+        return label_parameters(model, input_shape)
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        embeddings = observation.granted["embeddings"]
+        result = solve(inversion(observation, embeddings, self.search_parts()), observation)
+        return replace(result, embeddings=embeddings.float().cpu().numpy())
+
+
+class EmbeddingUnmixing(InversionAttack, UnmixingAttack):
+    """Base class of attacks on convolutional networks: unmixing, then feature inversion.
+
+    Embeddings follow a ReLU, which makes them nonnegative, so that their sign is known.
+    """
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        if (activation := getattr(model, "activation", "relu")) in ("tanh", "leaky_relu"):
+            raise IncompatibleError(
+                f"attack {self} needs embeddings that are not negative, but model {model} has "
+                f"activation={activation}; use activation=relu"
+            )
 
     def problem(self, observation: Observation, embeddings: torch.Tensor) -> Problem:
         """Return the optimisation problem of the images, given embeddings of shape (V, N, E)."""
@@ -292,9 +251,7 @@ class EmbeddingUnmixing(UnmixingAttack):
     def invert(self, observation: Observation, embeddings: torch.Tensor) -> Reconstruction:
         """Invert embeddings to images; a victim without one of them has not converged.
 
-        Args:
-            observation: of the victims.
-            embeddings: zero where not separated; Shape (V, N, E).
+        Those of Shape (V, N, E) that were not separated are zero.
         """
         protocol = replace(observation.protocol, batch_size=embeddings.shape[1])
         assumed = replace(observation, protocol=protocol)

@@ -184,12 +184,7 @@ class MatchingAttack(AttackSpec):
 
 
 def postprocessed(result: Reconstruction, network: torch.nn.Module) -> Reconstruction:
-    """Return a reconstruction of images enhanced by a network.
-
-    Args:
-        result: reconstruction of images.
-        network: maps images of shape (M, C, H, W) in [0, 1] to images of the same shape.
-    """
+    """Return a reconstruction of images enhanced by a network that maps images to images."""
     images = torch.from_numpy(result.inputs).flatten(0, 1).to(next(network.parameters()))
     with torch.no_grad():
         chunks = memory_slices(len(images), images.shape[1:])

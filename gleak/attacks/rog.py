@@ -156,8 +156,8 @@ class ROGS(ROG):
 
     @override
     def summary(self) -> AttackSummary:
-        terms = {"norm": self.l2, "LPIPS": self.lpips}
-        loss = " and ".join(term for term, weight in terms.items() if weight)
+        weights = {"norm": self.l2, "LPIPS": self.lpips}
+        loss = " and ".join(term for term, weight in weights.items() if weight)
         codes = AttackSummary(
             losses=(f"{loss} of images",),
             terms=("images of a generator",),
@@ -168,12 +168,6 @@ class ROGS(ROG):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """Reconstruct samples and labels of every victim.
-
-        Raises:
-            IncompatibleError: the generator's classes are not those of the victims.
-            ArtifactError: the weights of LPIPS are missing, and ``lpips`` is not zero.
-        """
         generator = cast("ImageGenerator", observation.knowledge[self.generator.name])
         if generator.classes != observation.classes:
             raise IncompatibleError(

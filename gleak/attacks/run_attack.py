@@ -65,9 +65,9 @@ def attack(
         output: ``reconstruction.h5``.
         secret_path: ``secret.h5``, if the attack needs it.
         knowledge_paths: files ``knowledge.h5`` that the attack needs.
-        victims: the victims of this shard; all by default.
+        victims: the victims of this shard.
         cell_victims: number of victims of the cell, if this is a shard.
-        seed: seed of the run.
+        seed: of the run.
         device: "auto", "cpu" or "cuda".
 
     Returns:
@@ -112,11 +112,7 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
 
 
 def total_cost(shards: Sequence[Path]) -> dict[str, Any]:
-    """Return the cost of all shards: the sum of times, the largest peak of memory, the device.
-
-    Raises:
-        DamagedError: the record of a shard is missing or not JSON.
-    """
+    """Return the cost of all shards: the sum of times, the largest peak of memory, the device."""
     facts = [load(path.parent) for path in shards]
     added = {key: sum(fact[key] for fact in facts) for key in ("seconds", "cpu_seconds")}
     peak = max(fact["peak_memory_mb"] for fact in facts)
@@ -132,20 +128,12 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
     check_granted(spec, observation.granted)
     with differentiable_kernels(observation.model):
         reconstruction = spec.reconstruct(_rounds_read(spec, observation))
-    return replace(
-        reconstruction,
-        spec=f"{observation.spec}/{spec}",
-        seed=seed,
-        modality=observation.modality,
-    )
+    path = f"{observation.spec}/{spec}"
+    return replace(reconstruction, spec=path, seed=seed, modality=observation.modality)
 
 
 def rehearse(spec: AttackSpec, observation: Observation) -> None:
-    """Run an attack's computations on a GPU once; see `AttackSpec.rehearse`.
-
-    Raises:
-        IncompatibleError: the attack does not support the network, or lacks a grant.
-    """
+    """Run an attack's computations on a GPU once; see `AttackSpec.rehearse`."""
     check_granted(spec, observation.granted)
     with differentiable_kernels(observation.model):
         spec.rehearse(_rounds_read(spec, observation))
@@ -167,16 +155,12 @@ def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:
         )
 
 
-def everything(network: torch.nn.Module, input_shape: tuple[int, ...]) -> None:
-    """Return None: all parameters are used."""
-
-
 def observe(
     update_path: Path,
     parameters_path: Path,
     granted_paths: Mapping[str, Path],
     *,
-    reads: Reads = everything,
+    reads: Reads = lambda network, input_shape: None,
     secret_path: Path | None = None,
     knowledge_paths: Iterable[Path] = (),
     victims: slice = ALL,
@@ -185,7 +169,7 @@ def observe(
 ) -> Observation:
     """Read everything an attacker knows from its files; arguments as in `attack`.
 
-    ``reads`` selects the parameters whose updates are loaded.
+    ``reads`` selects the parameters whose updates are loaded, by default all.
 
     Raises:
         ArtifactError: a bad file, an update that does not fit the parameters, or knowledge of
@@ -195,15 +179,11 @@ def observe(
     broadcast = Model.read(parameters_path)
     network = load_network(broadcast, str(parameters_path)).to(choose_device(device))
     input_shape = tuple(map(int, broadcast.input_shape))
-    target = Target(
-        network, broadcast.modality, input_shape, broadcast.classes, str(parameters_path)
-    )
     only = parameters_read(network, reads, input_shape)
-    granted = {grant: Granted.read(path, victims=victims) for grant, path in granted_paths.items()}
     return observation_of(
-        target,
+        Target(network, broadcast.modality, input_shape, broadcast.classes, str(parameters_path)),
         Update.read(update_path, only=only, victims=victims),
-        granted,
+        {grant: Granted.read(path, victims=victims) for grant, path in granted_paths.items()},
         only=only,
         where=f"{update_path}: /update/",
         first_victim=victims.start or 0,
@@ -267,21 +247,19 @@ def observation_of(
         only: names of the parameters that the update is restricted to; None for all.
         where: prefix of the names of parameters in errors.
         first_victim: number of the first victim in its cell.
-        seed: seed of the run.
+        seed: of the run.
         secret: see `Observation`.
         knowledge: networks of the attacker, by name.
 
     Raises:
         ArtifactError: the update does not fit the network.
     """
-    network = target.network
-    like = next(network.parameters())
-    device = like.device
+    network, like = target.network, next(target.network.parameters())
     trained = trained_parameters(network)
     shapes = {name: encoded.weight_shape for name, encoded in update.update.items()}
     check_shapes(shapes, trained, only, where, target.origin)
     network.requires_grad_(False)
-    storage = device if update.rounds == 1 else torch.device("cpu")
+    storage = like.device if update.rounds == 1 else torch.device("cpu")
     received = _tensors({k: each.decode() for k, each in update.update.items()}, storage)
     masks = {k: mask for k, each in update.update.items() if (mask := each.sent()) is not None}
     broadcasts = _tensors(update.broadcast or {}, storage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from typing_extensions import override
@@ -92,7 +92,6 @@ class Spear(DenseFirstAttack):
         self._check_neurons(client.batch_size, model.hidden, f"model {model}")
 
     def _check_neurons(self, samples: int, neurons: int, where: str) -> None:
-        """Raise `IncompatibleError` if there are fewer neurons than samples."""
         if samples > neurons:
             raise IncompatibleError(
                 f"attack {self} separates at most as many samples as the layer has neurons: "
@@ -132,29 +131,10 @@ class Spear(DenseFirstAttack):
         return exact_reconstruction(observation, inputs, labels)
 
 
-@dataclass(frozen=True)
-class Layers:
-    """Broadcast layers that the search uses, in double precision.
-
-    Args:
-        weight: weight of the dense layer whose inputs are the samples; Shape (neurons, F).
-        bias: its bias; Shape (neurons).
-        head: weight of the last layer, if it is the next one; Shape (classes, neurons).
-        shape: shape of a sample.
-        softmax: True if the loss contains a softmax.
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor
-    head: torch.Tensor | None
-    shape: tuple[int, ...]
-    softmax: bool
-
-
 def search_victims(
     observation: Observation, observed: dict[str, torch.Tensor], scores: torch.Tensor, rounds: int
 ) -> torch.Tensor:
-    """Search the samples of every victim.
+    """Search the samples of every victim; Shape (V, N, F), not finite where none was found.
 
     Args:
         observation: of the victims.
@@ -162,20 +142,13 @@ def search_victims(
         scores: gradient of the last layer's bias; Shape (V, classes).
         rounds: budget of one victim.
 
-    Returns:
-        Shape (V, N, F); not finite where no sample was found.
-
     Raises:
         IncompatibleError: the network does not begin with a dense layer that has a bias.
     """
     name, scaling = scaled_layer(observation.model, observation.input_shape)
     parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
     weight, bias = scaling.of_layer(*parameters)
-    head, softmax = (
-        last_weight(observation, len(bias)),
-        observation.protocol.loss == "cross_entropy",
-    )
-    layers = Layers(weight, bias, head, observation.input_shape, softmax)
+    head = last_weight(observation, len(bias))
     size = (observation.victims, observation.batch_size, weight.shape[1])
     inputs = weight.new_full(size, torch.nan)
     part = observation.journal.part()
@@ -188,8 +161,8 @@ def search_victims(
             gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
             of_samples = scaling.gradient_of_samples(*gradients)
             factors = factorise(of_samples, gradients[1], observation.batch_size)
-            seen = observation.of_victim(victim)
-            proposals = _proposals(seen, factors, layers, scores[victim].double())
+            seen, likely = observation.of_victim(victim), scores[victim].double()
+            proposals = _proposals(seen, factors, weight, bias, head, likely)
             budget = 0 if factors.hidden else rounds
             result = search(factors, weight, bias, head, proposals, budget)
             if result is not None:
@@ -231,13 +204,8 @@ def without_probabilities(
 ) -> torch.Tensor:
     """Subtract the predicted probabilities from the scores of victims whose samples are all found.
 
-    Args:
-        observation: of the victims.
-        scores: gradient of the last layer's bias, the mean of p - [label]; Shape (V, classes).
-        inputs: samples found, not finite where unknown; Shape (V, N, F).
-
-    Returns:
-        Shape (V, classes).
+    Scores are gradients of the last layer's bias, means of p - [label], Shape (V, classes); inputs
+    are not finite where unknown, Shape (V, N, F).
     """
     with torch.no_grad():
         if observation.protocol.loss != "cross_entropy":
@@ -251,18 +219,16 @@ def without_probabilities(
 
 
 def _proposals(
-    observation: Observation, factors: Factors, layers: Layers, scores: torch.Tensor
+    observation: Observation,
+    factors: Factors,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    head: torch.Tensor | None,
+    scores: torch.Tensor,
 ) -> list[Proposal]:
-    """Return the searches that suit the samples and the network of one victim.
-
-    Args:
-        observation: of the victim.
-        factors: of its gradients.
-        layers: that the searches use.
-        scores: gradient of the last layer's bias; Shape (classes).
-    """
+    """Return the searches that suit the samples and the network of one victim."""
     stream = torch_stream(observation.seed, "spear", int(observation.victim_ids[0]))
-    weight, bias, head = layers.weight, layers.bias, layers.head
+    softmax = observation.protocol.loss == "cross_entropy"
     separator, silent = CPAEdges(), replace(observation, journal=Journal())
 
     def by_patterns(known: torch.Tensor) -> torch.Tensor:
@@ -278,15 +244,11 @@ def _proposals(
 
     def by_signal(_: torch.Tensor) -> torch.Tensor:
         assert head is not None
-        guess = draw_guess(layers.shape, weight, bias, scores, layers.softmax, stream)
+        guess = draw_guess(observation.input_shape, weight, bias, scores, softmax, stream)
         return signal_columns(factors, head, guess)
 
     def by_sparsity(_: torch.Tensor) -> torch.Tensor:
         return sparse_columns(factors, stream)
 
-    suiting = {
-        by_patterns: observation.modality == "image",
-        by_signal: head is not None,
-        by_sparsity: True,
-    }
-    return [proposal for proposal, suits in suiting.items() if suits]
+    suiting = {by_patterns: observation.modality == "image", by_signal: head is not None}
+    return [*(proposal for proposal, suits in suiting.items() if suits), by_sparsity]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.first_layer import (
-    check_begins_dense,
+    DenseFirstAttack,
     dense_layer_of_samples,
     label_parameters,
 )
 from gleak.attacks.matching.label_inference import (
-    check_rule,
     classifier_gradient,
     classifier_of,
     infer_by_argmin,
@@ -183,7 +182,7 @@ def layer_to_unmix(model: torch.nn.Module, shape: tuple[int, ...]) -> DenseLayer
     return layer
 
 
-class InputUnmixing(UnmixingAttack):
+class InputUnmixing(DenseFirstAttack, UnmixingAttack):
     """Base class of attacks that unmix the samples themselves; labels by CPL's rule, in its order.
 
     Unmixing does not determine the sign and scale of a sample. Both are estimated from the bias
@@ -192,24 +191,7 @@ class InputUnmixing(UnmixingAttack):
     their victim has not converged.
     """
 
-    @override
-    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        super().check(dataset, model, client)
-        check_begins_dense(self, model, "use cpa_fi, or a model such as fc2")
-
-    @override
-    def check_network(
-        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
-    ) -> None:
-        """Check that the first and the last layer are dense."""
-        dense_layer_of_samples(network, shape)
-        check_rule(network, shape, classes, "argmin")
-        super().check_network(network, shape, classes, client)
-
-    @override
-    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
-        dense_layer_of_samples(model, input_shape)
-        return super().reads(model, input_shape)
+    instead: ClassVar[str] = "use cpa_fi, or a model such as fc2"
 
     def reconstruct_samples(self, observation: Observation, scale: Scale) -> Reconstruction:
         """Return the samples that are separated, with labels by CPL's rule."""

@@ -20,9 +20,8 @@ FIXED_POINT_TOLERANCE = 1e-4
 class Contrast:
     """Log of the mean of (r^2 + s^2 v)^(p/2), over p; r^2 is the sum of a group's squares.
 
-    Values in one group are small or large together: differences of the colour channels at one
-    position. Small for sparse sources of given variance v, and a likelihood: that of generalised
-    normal sources.
+    Small for sparse sources of given variance v, and the likelihood of generalised normal ones.
+    Values in one group, such as the colours of a pixel, are small or large together.
 
     Args:
         power: p, 1 for Laplacian sources; natural images' edges are sparser still.
@@ -70,9 +69,6 @@ def fixed_point(white: torch.Tensor, contrast: Contrast) -> torch.Tensor:
     Args:
         white: signals of unit covariance; Shape (V, n, C, D), grouped as for `Contrast`.
         contrast: measure of sparsity.
-
-    Returns:
-        Shape (V, n, n).
     """
     victims, count = white.shape[:2]
     signals = white.flatten(2)

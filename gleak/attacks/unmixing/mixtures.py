@@ -57,14 +57,10 @@ class White:
 
 
 def whiten(mixtures: torch.Tensor, count: int) -> White:
-    """Centre every row and scale the largest principal components to unit variance.
+    """Centre every row and scale the n largest principal components to unit variance.
 
     One victim at a time, in double precision: gradients in single precision resolve singular values
     down to 1e-7 of the largest, and their squares, in the covariance, need double precision.
-
-    Args:
-        mixtures: Shape (V, rows, F).
-        count: n, of components.
     """
     signals, centres, transforms = [], [], []
     for rows in mixtures.double():
@@ -81,10 +77,7 @@ def principal_components(rows: torch.Tensor, count: int) -> torch.Tensor:
 
     Args:
         rows: mixtures in double precision; Shape (rows, F).
-        count: n, of components.
-
-    Returns:
-        Shape (n, rows).
+        count: n, of components; the result has Shape (n, rows).
     """
     centred = rows - rows.mean(1, keepdim=True)
     variances, directions = torch.linalg.eigh(centred @ centred.T / centred.shape[1])
@@ -129,12 +122,9 @@ def _rank(values: torch.Tensor) -> int:
 
 @dataclass(frozen=True)
 class Unmixing:
-    """Rows that unmix the gradients or signals of V victims, and statistics of the search for them.
+    """Rows that unmix gradients or signals of V victims, Shape (V, n, neurons) or (V, n, n).
 
-    Args:
-        rows: Shape (V, n, neurons) or (V, n, n).
-        iterations: Shape (V).
-        objective: Shape (V).
+    The number of iterations of their search and its objective have Shape (V).
     """
 
     rows: torch.Tensor
@@ -149,8 +139,7 @@ class Sources:
     Args:
         values: u G for each row u of the unmixing, not finite beyond a victim's number of sources;
             Shape (V, n, F).
-        factors: u b, the factors of the sources if the unmixing is correct (see `by_bias`);
-            Shape (V, n, 1).
+        factors: u b, the factors of the sources if the unmixing is correct; Shape (V, n, 1).
         iterations, objective: Shape (V), zero for a victim without sources.
     """
 
@@ -199,22 +188,15 @@ def by_bias(sources: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor,
     unmixing gives a factor that is too small, and hence values outside [0, 1]; the image is
     compressed by as much as they exceed it.
 
-    Args:
-        sources: Shape (V, n, F).
-        factors: Shape (V, n, 1).
-
     Returns:
-        Both in [0, 1] and of Shape (V, n, F): by the factor, and by its negative.
+        Images by the factor, and by its negative; Shape (V, n, F), in [0, 1].
     """
     scaled = sources / _away_from_zero(factors)
     return _compressed(scaled), _compressed(-scaled)
 
 
 def by_range(sources: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stretch sources to fill [0, 1], as in CPA's reference; only the sign is that of the bias.
-
-    Args and returns as for `by_bias`.
-    """
+    """Stretch sources to fill [0, 1], as in CPA's reference; only the sign is that of the bias."""
     signed = sources / _away_from_zero(factors)
     low, high = signed.amin(2, keepdim=True), signed.amax(2, keepdim=True)
     filled = (signed - low) / (high - low).clamp(min=TINY)
@@ -225,14 +207,8 @@ def embeddings_by_sign(sources: torch.Tensor, factors: torch.Tensor) -> torch.Te
     """Scale embeddings that follow a ReLU, so nonnegative: choose the sign with the larger sum.
 
     The bias's sign is less reliable here: it was wrong for more of the embeddings of a trained
-    ``vgg_small`` (training images of CIFAR-10).
-
-    Args:
-        sources: Shape (V, n, E).
-        factors: Shape (V, n, 1); their magnitudes give the scale.
-
-    Returns:
-        Shape (V, n, E), negative values clipped to zero.
+    ``vgg_small`` (training images of CIFAR-10). Its magnitude gives the scale. Negative values are
+    clipped to zero; Shape (V, n, E).
     """
     signs = sources.sum(2, keepdim=True).sign()
     return (sources * signs / _away_from_zero(factors).abs()).clamp(min=0)

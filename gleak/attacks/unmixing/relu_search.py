@@ -40,8 +40,7 @@ SHARES = (1.0, 0.9, 0.8)
 """Shares of the inactive neurons that are taken for surely inactive, those with the lowest outputs.
 
 Fewer are wrong among fewer, and more determine the direction better. Of 128 training images of
-CIFAR-10 in two batches (untrained FC-2, samples of 29.5 dB) the shares 0.9, 0.8, 0.7 and 0.6 gave
-109, 123, 88 and 1 exact columns.
+CIFAR-10 in two batches (untrained FC-2) 0.9, 0.8, 0.7 and 0.6 gave 109, 123, 88 and 1 exact ones.
 """
 PATTERN_WIDTH = 1e-3
 """First width of sharpening. With 0.01 fewer, with 0.003 as many columns became exact."""
@@ -76,16 +75,9 @@ SPREAD_OF_LOGITS = 2.0
 
 
 def remaining_mixture(factors: Factors, columns: torch.Tensor) -> Mixture:
-    """Compute mixtures of the samples whose columns are not known.
+    """Compute mixtures of the samples whose columns are not known: rank - K neurons, K known.
 
     The rows of Q^-1 of these samples span the orthogonal complement of the known columns of Q.
-
-    Args:
-        factors: of one victim's gradients.
-        columns: known ones, linearly independent; Shape (K, rank).
-
-    Returns:
-        Of rank - K neurons, in double precision.
     """
     complete = torch.linalg.qr(columns.T, mode="complete").Q
     mixed = complete[:, len(columns) :].T @ factors.rest
@@ -142,13 +134,9 @@ class Guess:
     certain: torch.Tensor
 
     def anchors(self, present: torch.Tensor) -> torch.Tensor:
-        """Compute weights of the neurons whose mean output gradient is set to the signal's.
+        """Weight the neurons whose mean output gradient is set to the signal's; (T, neurons).
 
-        Args:
-            present: mask of neurons with a strong enough signal; Shape (T, neurons).
-
-        Returns:
-            Shape (T, neurons).
+        Only neurons with a strong enough signal are ``present``.
         """
         weights = self.active.double() * present
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
@@ -186,9 +174,8 @@ def signal_columns(factors: Factors, head: torch.Tensor, guess: Guess) -> torch.
         doubt = 1 - fading * (1 - GUESSED_ACTIVE) * guess.active.double()
         weights = weights * torch.where(upper, 1.0, doubt)
         if 2 * step > STEPS:
-            slopes = _fitted_slopes(
-                slopes, head, output_gradients, (weights / signal**2) * upper * present
-            )
+            fitted = (weights / signal**2) * upper * present
+            slopes = _fitted_slopes(slopes, head, output_gradients, fitted)
             signal = slopes @ head
             present = _present(signal, factors)
     return sharpen(factors, columns, width=0.01)
@@ -237,10 +224,7 @@ def _fitted_slopes(
 
 
 class Collection:
-    """Distinct candidates for the columns of one victim, sparsest first.
-
-    A single sample has only one candidate.
-    """
+    """Distinct candidates for the columns of one victim, sparsest first; one for one sample."""
 
     def __init__(self, factors: Factors, head: torch.Tensor | None) -> None:
         self._factors = factors
@@ -268,11 +252,7 @@ class Collection:
         return unmix(self._factors, self._columns, weight, bias)
 
     def trusted(self, unmixed: Unmixed | None) -> torch.Tensor:
-        """Return the columns that are not known to be wrong; Shape (K, rank).
-
-        Args:
-            unmixed: by the columns; None if they are fewer than the samples.
-        """
+        """Return the columns that their unmixing, if any, does not show to be wrong; (K, rank)."""
         return self._columns if unmixed is None else self._columns[unmixed.consistent]
 
     def _zeros(self, columns: torch.Tensor) -> torch.Tensor:
@@ -317,10 +297,8 @@ def search(
     Returns:
         The last complete choice, consistent or not; None if there was none.
     """
-    collection = Collection(factors, head)
-    unmixed = collection.unmix(weight, bias)
-    turns = cycle(proposals)
-    propose = next(turns)
+    collection, turns = Collection(factors, head), cycle(proposals)
+    unmixed, propose = collection.unmix(weight, bias), next(turns)
     known = collection.trusted(unmixed)
     for _ in range(rounds):
         if unmixed is not None and unmixed.consistent.all():
@@ -371,10 +349,7 @@ def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> torch.Tenso
     """Draw arbitrary samples: images with amplitudes proportional to 1/frequency, tables uniform.
 
     Natural images have that spectrum (Field 1987), so neurons of a network are active for these
-    samples as for images of a batch: as often, and together.
-
-    Returns:
-        Shape (STARTS, *shape), values in [0, 1].
+    samples as for images of a batch: as often, and together. Shape (STARTS, *shape), in [0, 1].
     """
     if len(shape) != 3:
         return torch.rand(STARTS, *shape, generator=stream)

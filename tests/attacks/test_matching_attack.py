@@ -74,11 +74,6 @@ def test_every_field_is_read(name: str) -> None:
         assert re.search(rf"self\.{field}\b|\"{field}\"", code), field
 
 
-def test_each_attack_finds_labels_in_its_own_way() -> None:
-    rules = {name: parse("attack", name).parts().labels for name in ("dlg", "idlg", "cpl")}
-    assert rules == {"dlg": "joint", "idlg": "sign", "cpl": "argmin"}
-
-
 class DigitsToTestWith(Digits):
     """Digits of which none is for training."""
 

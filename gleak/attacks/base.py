@@ -9,8 +9,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.matching.codes import Normalised, Pixels
-from gleak.attacks.matching.parts import Parts, SearchParts
+from gleak.attacks.matching.parts import SearchParts
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError, SpecError
@@ -60,21 +59,6 @@ class AttackSummary:
             optimizers=self.optimizers + later.optimizers,
             labels=later.labels,
         )
-
-
-def summary_of(parts: Parts) -> AttackSummary:
-    """Return the summary of a gradient matching search."""
-    used = {
-        "codes": not isinstance(parts.code, Pixels | Normalised),
-        "layer weights": parts.layers is not None,
-        "label term": parts.label_term > 0,
-    }
-    return AttackSummary(
-        losses=(str(parts.distance),),
-        terms=(*(text for text, present in used.items() if present), *terms_of(parts)),
-        optimizers=(str(parts.optimizer),),
-        labels=LABELS[parts.labels],
-    )
 
 
 def terms_of(parts: SearchParts) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary, Sear
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.cpa_noisy import CPANoisy
 from gleak.attacks.dlg import CPL
-from gleak.attacks.first_layer import Aono, dense_layer_of_samples, leaves_zeros
+from gleak.attacks.first_layer import Aono, dense_layer_of_samples, output_slopes
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
 from gleak.attacks.matching.codes import Bicubic
@@ -212,11 +212,11 @@ def _attacked(candidates: Iterable[Candidate], observation: Observation) -> Reco
         else:
             result = completed(kept, nearer(result, later, open_victims, observed), open_victims)
             told = _missing(later.inputs).any(1)
+            rows = open_victims[settled | told]
             fields = {
                 name: getattr(kept, name).copy() for name in ("inputs", "labels", "converged")
             }
             for name, values in fields.items():
-                rows = open_victims[settled | told]
                 values[rows] = getattr(result, name)[rows]
             kept = Reconstruction(**fields, paired=kept.paired and result.paired)
             lacking = _missing(kept.inputs[open_victims]).any(1)
@@ -379,8 +379,11 @@ def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Cand
     if samples > neurons:
         return
     single = observation.protocol.local_steps == 1 and observation.protocol.batch_norm is None
-    if single and leaves_zeros(observation, random_samples(observation, PROBES)):
-        yield Candidate(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
+    if single:
+        layer = dense_layer_of_samples(observation.model, observation.input_shape)
+        drawn, labels = random_samples(observation, PROBES), torch.zeros(PROBES).long()
+        if (output_slopes(observation, layer, drawn, labels.to(drawn.device)) == 0).any():
+            yield Candidate(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
     if observation.modality == "image":
         mixed = f"{samples} samples are mixed in {neurons} neurons"
         if _noise_share(observation, neurons) > NOISY:

@@ -1,13 +1,4 @@
-"""The cocktail party attack on edges: independent components of differences between pixels.
-
-Images of a batch resemble each other in their broad layout (bright above, dark below), and so
-do not look independent; their edges lie in different places. Differences are linear, so a
-mixture of images has the same mixture of differences.
-
-The differences of an image of one colour are all zero, so that unmixing by differences does not
-detect it, and adds arbitrary shares of it to the other images. It is found in the space of the
-gradients, in the direction in which differences vanish.
-"""
+"""The cocktail party attack on edges: independent components of differences between pixels."""
 
 from __future__ import annotations
 
@@ -182,17 +173,17 @@ def find_flat_images(observation: Observation, mixture: Mixture) -> dict[int, Fl
 class CPAEdges(InputUnmixing):
     """CPA on better signals: the differences between neighbouring pixels instead of intensities.
 
-    Intensities of natural images are close to Gaussian and similar across images. Their differences
-    are sparse, at the same places in all colours, and nearly independent across images. Plain
-    independent component analysis therefore separates them, without weights to tune: FastICA's
-    fixed point, then the maximum of a likelihood that does not require uncorrelated sources (see
-    `gleak.attacks.unmixing.independent_components`).
+    Intensities of natural images are close to Gaussian and similar across images, in their broad
+    layout (bright above, dark below). Their differences are sparse, at the same places in all
+    colours, and nearly independent across images; a mixture of images has the same mixture of
+    differences. Plain independent component analysis therefore separates them, without weights to
+    tune: FastICA's fixed point, then the maximum of a likelihood that does not require uncorrelated
+    sources (see `gleak.attacks.unmixing.independent_components`).
 
     An image of one colour has no differences. It is found in the residual where the differences of
     all other images vanish; then its gradient is computed, for each label it may have, and
-    subtracted. For several local steps its gradient is
-    unknown, so the other images contain a share of it. Of several images of one colour none is
-    found.
+    subtracted. For several local steps its gradient is unknown, so the other images contain a share
+    of it. Of several images of one colour none is found.
     """
 
     source = "ours, after CPA section III; Hyvarinen and Oja 2000; Ablin et al. 2018"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import ClassVar
 
 from typing_extensions import override
@@ -13,26 +11,13 @@ from gleak.artifacts.private import UNKNOWN
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, MID_GREY, AttackSummary
 from gleak.attacks.cpa_edges import POWER, unmix_edges
-from gleak.attacks.first_layer import output_slopes, scaled_layer
-from gleak.attacks.matching.label_inference import (
-    classifier_gradient,
-    classifier_of,
-    infer_by_argmin,
-)
+from gleak.attacks.first_layer import classifier_scores, output_slopes, scaled_layer
+from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing import noisy_mixtures
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, by_bias, separate
-from gleak.attacks.unmixing.noisy_mixtures import (
-    Denoised,
-    Expected,
-    ImagePrior,
-    NoisyMixture,
-    estimate_images,
-    estimate_outputs,
-    observe_noise,
-    regress,
-    smooth,
-)
+from gleak.attacks.unmixing.noisy_mixtures import Denoised, Expected, ImagePrior
 from gleak.attacks.unmixing_attack import InputUnmixing
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -200,7 +185,7 @@ class FirstLayer:
         gradients in the observed one.
         """
         seen = self.observation
-        scores = classifier_gradient(classifier_of(seen), mean_gradients(seen))
+        scores = classifier_scores(seen)
         if seen.protocol.loss == "cross_entropy":
             samples = self.scaling.samples_of(inputs).unflatten(1, seen.input_shape)
             logits = seen.model(samples.to(scores))
@@ -244,7 +229,7 @@ class Turn:
 
 
 def unmix_victim(observation: Observation, count: int, power: float, turns: int) -> Turn:
-    """Unmix N samples of one victim by `unmix_edges`, then improve them in some turns.
+    """Unmix N samples of one victim by `unmix_edges` of the smoothed gradient, then improve them.
 
     Raises:
         IncompatibleError: the network does not begin with a dense layer that has a bias.
@@ -256,42 +241,26 @@ def unmix_victim(observation: Observation, count: int, power: float, turns: int)
         return Turn(layer.weight[:0], torch.zeros(0, dtype=torch.long), 0.0)
     gradients = mean_gradients(observation)
     weight, bias = (gradients[f"{name}.{part}"][0] for part in PARTS)
-    mixture = observe_noise(weight, bias, count)
+    mixture = noisy_mixtures.observe_noise(weight, bias, count)
     prior = ImagePrior.natural(observation.input_shape, layer.weight)
     prior = prior.scaled(scaling.gain.double(), scaling.offset.double())
     stream = torch_stream(observation.seed, "cpa_noisy", int(observation.victim_ids[0]))
-    separated = separate_smoothed(layer, mixture, smooth(mixture, prior), power)
-    return next(islice(improve(layer, mixture, prior, separated, stream), turns, None))
-
-
-def separate_smoothed(
-    layer: FirstLayer, mixture: NoisyMixture, weight: torch.Tensor, power: float
-) -> Denoised:
-    """Separate the inputs of a layer, from its smoothed weight's gradient, by their edges."""
-    bias, count, shape = mixture.gradients[:, -1], mixture.samples, layer.observation.input_shape
-    of_samples = Mixture(layer.scaling.gradient_of_samples(weight, bias)[None], bias[None])
+    smoothed, shape = noisy_mixtures.smooth(mixture, prior), observation.input_shape
+    bias = mixture.gradients[:, -1]
+    of_samples = Mixture(scaling.gradient_of_samples(smoothed, bias)[None], bias[None])
     sources = separate(
         of_samples, [count], count, lambda kept, number: unmix_edges(kept, number, shape, power)
     )
     samples = by_bias(sources.values, sources.factors)[0][0]
-    errors = FIRST_ERROR**2 * layer.scaling.gain.double().square().sum()
-    return Denoised(layer.scaling.of_samples(samples), errors * torch.eye(count).to(samples))
-
-
-def improve(
-    layer: FirstLayer,
-    mixture: NoisyMixture,
-    prior: ImagePrior,
-    images: Denoised,
-    stream: torch.Generator,
-) -> Iterator[Turn]:
-    """Yield the samples, then better ones from turn to turn, without end."""
-    while True:
-        samples = layer.scaling.samples_of(images.images).clamp(0, 1)
-        images = replace(images, images=layer.scaling.of_samples(samples))
-        gradients = regress(mixture, images)
-        labels = layer.labels(images.images, gradients)
-        expected = layer.expected(images, labels, gradients, stream)
-        outputs = estimate_outputs(mixture, images, expected)
-        yield Turn(samples, labels, outputs.misfit)
-        images = estimate_images(mixture, outputs, prior)
+    errors = FIRST_ERROR**2 * scaling.gain.double().square().sum()
+    images = Denoised(scaling.of_samples(samples), errors * torch.eye(count).to(samples))
+    for turn in range(turns + 1):
+        samples = scaling.samples_of(images.images).clamp(0, 1)
+        images = replace(images, images=scaling.of_samples(samples))
+        derivatives = noisy_mixtures.regress(mixture, images)
+        labels = layer.labels(images.images, derivatives)
+        expected = layer.expected(images, labels, derivatives, stream)
+        outputs = noisy_mixtures.estimate_outputs(mixture, images, expected)
+        if turn < turns:
+            images = noisy_mixtures.estimate_images(mixture, outputs, prior)
+    return Turn(samples, labels, outputs.misfit)

@@ -88,6 +88,11 @@ def label_parameters(model: torch.nn.Module, input_shape: tuple[int, ...]) -> fr
     return frozenset(parameters_of_labels(classifier)[:1])
 
 
+def classifier_scores(observation: Observation) -> torch.Tensor:
+    """Return the gradient of the classifier's bias, by which CPL infers labels; (V, classes)."""
+    return classifier_gradient(classifier_of(observation), mean_gradients(observation))
+
+
 def output_slopes(
     observation: Observation,
     layer: str,
@@ -130,16 +135,6 @@ def output_slopes(
         losses = sum(added, sample_losses(observation.protocol.loss, logits, targets))
         (slopes,) = torch.autograd.grad(losses.sum(), compared, materialize_grads=True)
     return slopes
-
-
-def leaves_zeros(observation: Observation, samples: torch.Tensor) -> bool:
-    """Return True if a ReLU leaves zeros in the gradients at the dense layer's outputs.
-
-    The inputs of the layer are the samples; these are random ones of Shape (N, *shape).
-    """
-    layer = dense_layer_of_samples(observation.model, observation.input_shape)
-    slopes = output_slopes(observation, layer, samples, samples.new_zeros(len(samples)).long())
-    return bool((slopes == 0).any())
 
 
 class DenseFirstAttack(AttackSpec):
@@ -201,8 +196,8 @@ class Aono(DenseFirstAttack):
         bias = observed[f"{layer}.bias"]
         weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
         inputs = read_inputs(weight, bias, samples)
-        scores = classifier_gradient(classifier_of(observation), observed)
-        return exact_reconstruction(observation, inputs, infer_by_argmin(scores, samples))
+        labels = infer_by_argmin(classifier_scores(observation), samples)
+        return exact_reconstruction(observation, inputs, labels)
 
 
 def exact_reconstruction(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -18,14 +18,15 @@ from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import SearchParts
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.problem import Problem, mean_gradients
-from gleak.attacks.matching.starts import Normal, StartSpec
+from gleak.attacks.matching.starts import Normal
+from gleak.attacks.matching_attack import Start
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import Sources, embeddings_by_sign
 from gleak.attacks.unmixing_attack import UnmixingAttack
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.core.registry import nested, register
+from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
@@ -53,9 +54,7 @@ class InversionSearch(Spec):
     tv: float = parameter(
         0.1, "weight of the images' total variation", source="CPA reference", ge=0
     )
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy images", source="ours"
-    )
+    start: Start = parameter(Normal(), "first dummy images", source="ours")
     box: bool = parameter(True, "clip values to [0, 1] at each step", source="ours")
 
     def search_parts(self) -> SearchParts:

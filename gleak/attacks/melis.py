@@ -138,8 +138,8 @@ def class_log_odds(
     """Compute the log-odds that each victim's batch contains a class.
 
     For each class among the auxiliary samples a logistic regression is trained to distinguish
-    auxiliary batches with and without it. Its features of a batch are the cosines of the batch's
-    gradient with those of the auxiliary samples.
+    auxiliary batches with and without it, half of each. Its features of a batch are the cosines of
+    the batch's gradient with those of the auxiliary samples.
 
     Args:
         products: see `inner_products`.
@@ -158,21 +158,14 @@ def class_log_odds(
         return classes, np.zeros((len(victims), 1))
     odds = []
     for label in classes:
-        random = stream(seed, "auxiliary batches", int(label))
-        batches, contains = _draw_batches(labels == label, samples, random)
+        random, half = stream(seed, "auxiliary batches", int(label)), (BATCHES // 2, samples)
+        without = random.choice(np.flatnonzero(labels != label), half)
+        containing = random.choice(count, half)
+        containing[:, 0] = random.choice(np.flatnonzero(labels == label), len(containing))
+        batches = np.concatenate([containing, without])
+        contains = np.arange(BATCHES) < len(containing)
         regression = linear_model.LogisticRegression(max_iter=ITERATIONS)
         classifier = pipeline.make_pipeline(preprocessing.StandardScaler(), regression)
         classifier.fit(cosines(products, batches)[:, :count], contains)
         odds.append(classifier.decision_function(victims))
     return classes, np.stack(odds, axis=1)
-
-
-def _draw_batches(
-    chosen: np.ndarray, samples: int, random: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the indices of auxiliary batches, and whether they contain a chosen sample: half do."""
-    half = (BATCHES // 2, samples)
-    without = random.choice(np.flatnonzero(~chosen), half)
-    containing = random.choice(len(chosen), half)
-    containing[:, 0] = random.choice(np.flatnonzero(chosen), len(containing))
-    return np.concatenate([containing, without]), np.arange(BATCHES) < len(containing)

@@ -261,7 +261,7 @@ def _interpolated(sought: torch.Tensor, rising: torch.Tensor, levels: torch.Tens
 class WindowReader:
     """Converts intensities of views into images, by the secret of `gleak.crafting.mkor.MKOR`.
 
-    The resolution is the side in pixels of the images before they were enlarged; None: not enlarged.
+    The resolution is the side in pixels of images before they were enlarged; None: they were not.
     """
 
     def __init__(self, secret: Mapping[str, np.ndarray], resolution: int | None) -> None:

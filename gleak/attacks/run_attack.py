@@ -55,20 +55,9 @@ def attack(
     """Attack the victims of an update and write the reconstruction.
 
     An interrupted attack resumes from ``checkpoint.h5`` beside the output, with the same result as
-    without the interruption.
-
-    Args:
-        spec: the attack.
-        update_path: ``update.h5``.
-        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
-        granted_paths: files of the grants that the attack needs, by name.
-        output: ``reconstruction.h5``.
-        secret_path: ``secret.h5``, if the attack needs it.
-        knowledge_paths: files ``knowledge.h5`` that the attack needs.
-        victims: the victims of this shard.
-        cell_victims: number of victims of the cell, if this is a shard.
-        seed: of the run.
-        device: "auto", "cpu" or "cuda".
+    without the interruption. The paths are those of ``update.h5``, of ``model.h5`` or
+    ``parameters.h5`` as broadcast, and of what the attack needs: grants by name, ``secret.h5``,
+    files ``knowledge.h5``. A shard has some of the cell's victims.
 
     Returns:
         See `gleak.runtime.checkpointing.Journal.earlier`.
@@ -204,14 +193,9 @@ def parameters_read(
 
 @dataclass(frozen=True)
 class Target:
-    """Network that is attacked, and its samples.
+    """Network that is attacked, with the broadcast parameters in evaluation mode, and its samples.
 
-    Args:
-        network: with the broadcast parameters, in evaluation mode.
-        modality: "image" or "tabular".
-        input_shape: shape of one sample.
-        classes: number of outputs.
-        origin: name of the network in errors.
+    The origin names it in errors.
     """
 
     network: torch.nn.Module
@@ -240,16 +224,8 @@ def observation_of(
     The attacker's seed is derived from the run's. With the run's own seed it could repeat the
     random numbers of a client, such as the noise of a defence.
 
-    Args:
-        target: the network, whose parameters are frozen by this function.
-        update: updates of V victims.
-        granted: by grant name.
-        only: names of the parameters that the update is restricted to; None for all.
-        where: prefix of the names of parameters in errors.
-        first_victim: number of the first victim in its cell.
-        seed: of the run.
-        secret: see `Observation`.
-        knowledge: networks of the attacker, by name.
+    The parameters of the network are frozen. The update is restricted to those in ``only``, None
+    for all; ``where`` is the prefix of their names in errors.
 
     Raises:
         ArtifactError: the update does not fit the network.
@@ -260,13 +236,13 @@ def observation_of(
     check_shapes(shapes, trained, only, where, target.origin)
     network.requires_grad_(False)
     storage = like.device if update.rounds == 1 else torch.device("cpu")
-    received = _tensors({k: each.decode() for k, each in update.update.items()}, storage)
-    masks = {k: mask for k, each in update.update.items() if (mask := each.sent()) is not None}
+    received = _tensors({name: own.decode() for name, own in update.update.items()}, storage)
+    masks = {name: own.sent() for name, own in update.update.items()}
     broadcasts = _tensors(update.broadcast or {}, storage)
     _check_broadcast(broadcasts, trained, update.rounds, where.partition(":")[0])
     return Observation(
         update={name: value.to(trained[name].dtype) for name, value in received.items()},
-        sent=_tensors(masks, storage),
+        sent=_tensors({k: mask for k, mask in masks.items() if mask is not None}, storage),
         cells=cells_of(update.update, storage),
         model=run_by_clients(network, update.protocol.batch_norm),
         modality=target.modality,
@@ -281,7 +257,7 @@ def observation_of(
         seed=derived_seed(seed, "attack"),
         spec=update.spec,
         secret=secret,
-        knowledge={name: each.to(like).requires_grad_(False) for name, each in knowledge.items()},
+        knowledge={name: own.to(like).requires_grad_(False) for name, own in knowledge.items()},
     )
 
 
@@ -308,11 +284,12 @@ def _check_broadcast(
             f"{where}: has {rounds} rounds, but no /broadcast with the parameters before each"
         )
     for name, parameter in trained.items() if broadcasts else ():
-        found = tuple(broadcasts[name].shape) if name in broadcasts else None
-        if found != (rounds, *parameter.shape):
+        shape = tuple(broadcasts[name].shape) if name in broadcasts else None
+        expected = (rounds, *parameter.shape)
+        if shape != expected:
             raise ArtifactError(
-                f"{where}: /broadcast/{name} has shape {found}, expected "
-                f"{(rounds, *parameter.shape)}; use the update and the parameters of one client"
+                f"{where}: /broadcast/{name} has shape {shape}, expected {expected}; use the "
+                "update and the parameters of one client"
             )
 
 

@@ -80,11 +80,9 @@ class SparseFI(InversionSearch, EmbeddingUnmixing):
     def reconstruct(self, observation: Observation) -> Reconstruction:
         sources = self.unmix_embeddings(observation)
         images = self.invert(observation, sources.values)
-        mixture = self.mixture(observation)
         samples = torch.from_numpy(images.inputs)
-        labels = labels_by_derivatives(observation, mixture, sources.values, samples)
-        unexplained = unexplained_share(observation, mixture, sources.values, samples, labels)
-        exact = (sources.objective == 0) & (unexplained <= EXACT)
+        labels, error = explain(observation, self.mixture(observation), sources.values, samples)
+        exact = (sources.objective == 0) & (error <= EXACT)
         return replace(
             images,
             labels=labels.cpu().numpy(),
@@ -92,52 +90,43 @@ class SparseFI(InversionSearch, EmbeddingUnmixing):
         )
 
 
-def labels_by_derivatives(
+def explain(
     observation: Observation, mixture: Mixture, embeddings: torch.Tensor, samples: torch.Tensor
-) -> torch.Tensor:
-    """Infer the label of each embedding from the loss's derivatives at the first dense layer.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Explain the gradient of the first dense layer by embeddings with labels.
 
-    It is the one whose derivatives have the largest cosine to those in the gradient; Shape (V, N).
+    Clients may have scaled their gradient: it is compared up to a factor.
+
+    Args:
+        observation: of the victims.
+        mixture: gradients of that layer.
+        embeddings: its inputs; Shape (V, N, E).
+        samples: with these embeddings, for what bypasses the layer; Shape (V, N, *shape).
+
+    Returns:
+        Labels whose derivatives have the largest cosine to those in the gradient, Shape (V, N), and
+        the relative error of the gradient of a client with these embeddings and labels, Shape (V).
     """
-    observed = torch.linalg.pinv(embeddings.double()).mT @ mixture.weight.double().mT
+    derivatives = torch.linalg.pinv(embeddings.double()).mT @ mixture.weight.double().mT
     cosines = []
     for label in range(observation.classes):
         labels = torch.full(embeddings.shape[:2], label, device=embeddings.device)
         slopes = embedding_slopes(observation, embeddings, samples, labels)
-        cosines.append(torch.nn.functional.cosine_similarity(slopes, observed.to(slopes), dim=2))
-    return torch.stack(cosines).argmax(0)
-
-
-def unexplained_share(
-    observation: Observation,
-    mixture: Mixture,
-    embeddings: torch.Tensor,
-    samples: torch.Tensor,
-    labels: torch.Tensor,
-) -> torch.Tensor:
-    """Compute the relative error of the gradient of a client with these embeddings and labels.
-
-    Clients may have scaled their gradient: it is compared up to a factor. Shape (V).
-    """
+        cosines.append(torch.nn.functional.cosine_similarity(slopes, derivatives.to(slopes), dim=2))
+    labels = torch.stack(cosines).argmax(0)
     slopes = embedding_slopes(observation, embeddings, samples, labels).double()
     features = torch.cat([embeddings, torch.ones_like(embeddings[..., :1])], 2).double()
     expected = (slopes.mT @ features).flatten(1)
     observed = torch.cat([mixture.weight, mixture.bias[..., None]], 2).double().flatten(1)
     factor = (observed * expected).sum(1) / expected.square().sum(1)
-    return (observed - factor[:, None] * expected).norm(dim=1) / observed.norm(dim=1)
+    error = (observed - factor[:, None] * expected).norm(dim=1) / observed.norm(dim=1)
+    return labels, error
 
 
 def embedding_slopes(
     observation: Observation, embeddings: torch.Tensor, samples: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Compute the loss's derivatives at the outputs of the first dense layer.
-
-    Args:
-        observation: gives the model and the loss.
-        embeddings: inputs of the layer; Shape (V, N, E).
-        samples: with these embeddings, for what bypasses the layer; Shape (V, N, *shape).
-        labels: Shape (V, N), of the derivatives (V, N, neurons).
-    """
+    """Compute the loss's derivatives at the outputs of the first dense layer; (V, N, neurons)."""
     name = embedding_layer(observation.model, observation.input_shape)
     weight, bias = (
         observation.model.get_parameter(f"{name}.{part}") for part in ("weight", "bias")

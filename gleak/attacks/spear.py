@@ -13,27 +13,16 @@ from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.first_layer import (
     DenseFirstAttack,
+    classifier_scores,
     dense_layer_of_samples,
     exact_reconstruction,
     output_slopes,
     scaled_layer,
 )
-from gleak.attacks.matching.label_inference import (
-    classifier_gradient,
-    classifier_of,
-    infer_by_argmin,
-)
+from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.relu_search import (
-    Proposal,
-    draw_guess,
-    pattern_columns,
-    remaining_mixture,
-    search,
-    signal_columns,
-    sparse_columns,
-)
+from gleak.attacks.unmixing import relu_search
 from gleak.attacks.unmixing.relu_sparsity import Factors, factorise
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
@@ -123,54 +112,36 @@ class Spear(DenseFirstAttack):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        observed = mean_gradients(observation)
-        scores = classifier_gradient(classifier_of(observation), observed)
-        inputs = search_victims(observation, observed, scores, self.rounds)
+        scores, observed = classifier_scores(observation), mean_gradients(observation)
+        name, scaling = scaled_layer(observation.model, observation.input_shape)
+        parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
+        weight, bias = scaling.of_layer(*parameters)
+        head = last_weight(observation, len(bias))
+        size = (observation.victims, observation.batch_size, weight.shape[1])
+        inputs = weight.new_full(size, torch.nan)
+        part = observation.journal.part()
+        with Progress(observation.victims, "victims") as progress:
+            for victim in range(observation.victims):
+                progress.advance()
+                own = part.part(str(victim))
+                if own.stored:
+                    inputs[victim] = torch.from_numpy(own.stored["inputs"]).to(inputs)
+                    continue
+                gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
+                of_samples = scaling.gradient_of_samples(*gradients)
+                factors = factorise(of_samples, gradients[1], observation.batch_size)
+                seen, likely = observation.of_victim(victim), scores[victim].double()
+                proposals = _proposals(seen, factors, weight, bias, head, likely)
+                budget = 0 if factors.hidden else self.rounds
+                result = relu_search.search(factors, weight, bias, head, proposals, budget)
+                if result is not None:
+                    consistent = result.inputs[result.consistent]
+                    inputs[victim, : len(consistent)] = consistent
+                own.keep({"inputs": inputs[victim]})
+                part.save_if_due()
         remaining = without_probabilities(observation, scores, inputs)
         labels = infer_by_argmin(remaining, observation.batch_size)
         return exact_reconstruction(observation, inputs, labels)
-
-
-def search_victims(
-    observation: Observation, observed: dict[str, torch.Tensor], scores: torch.Tensor, rounds: int
-) -> torch.Tensor:
-    """Search the samples of every victim; Shape (V, N, F), not finite where none was found.
-
-    Args:
-        observation: of the victims.
-        observed: mean gradients.
-        scores: gradient of the last layer's bias; Shape (V, classes).
-        rounds: budget of one victim.
-
-    Raises:
-        IncompatibleError: the network does not begin with a dense layer that has a bias.
-    """
-    name, scaling = scaled_layer(observation.model, observation.input_shape)
-    parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
-    weight, bias = scaling.of_layer(*parameters)
-    head = last_weight(observation, len(bias))
-    size = (observation.victims, observation.batch_size, weight.shape[1])
-    inputs = weight.new_full(size, torch.nan)
-    part = observation.journal.part()
-    with Progress(observation.victims, "victims") as progress:
-        for victim in range(observation.victims):
-            progress.advance()
-            if saved := part.part(str(victim)).stored:
-                inputs[victim] = torch.from_numpy(saved["inputs"]).to(inputs)
-                continue
-            gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
-            of_samples = scaling.gradient_of_samples(*gradients)
-            factors = factorise(of_samples, gradients[1], observation.batch_size)
-            seen, likely = observation.of_victim(victim), scores[victim].double()
-            proposals = _proposals(seen, factors, weight, bias, head, likely)
-            budget = 0 if factors.hidden else rounds
-            result = search(factors, weight, bias, head, proposals, budget)
-            if result is not None:
-                consistent = result.inputs[result.consistent]
-                inputs[victim, : len(consistent)] = consistent
-            part.part(str(victim)).keep({"inputs": inputs[victim]})
-            part.save_if_due()
-    return inputs
 
 
 def last_weight(observation: Observation, neurons: int) -> torch.Tensor | None:
@@ -225,7 +196,7 @@ def _proposals(
     bias: torch.Tensor,
     head: torch.Tensor | None,
     scores: torch.Tensor,
-) -> list[Proposal]:
+) -> list[relu_search.Proposal]:
     """Return the searches that suit the samples and the network of one victim."""
     stream = torch_stream(observation.seed, "spear", int(observation.victim_ids[0]))
     softmax = observation.protocol.loss == "cross_entropy"
@@ -235,20 +206,22 @@ def _proposals(
         """Search from the samples that `cpa_edges` separates."""
         if len(known):
             count = factors.rank - len(known)
-            rest = remaining_mixture(factors, known)
+            rest = relu_search.remaining_mixture(factors, known)
             sources = separator.separate_counted(silent, rest, [count], count)
         else:
             sources = separator.separate(silent)
         inputs = sources.values[0].double() / sources.factors[0].double()
-        return pattern_columns(factors, inputs[inputs.isfinite().all(1)], weight, bias)
+        return relu_search.pattern_columns(factors, inputs[inputs.isfinite().all(1)], weight, bias)
 
     def by_signal(_: torch.Tensor) -> torch.Tensor:
         assert head is not None
-        guess = draw_guess(observation.input_shape, weight, bias, scores, softmax, stream)
-        return signal_columns(factors, head, guess)
+        guess = relu_search.draw_guess(
+            observation.input_shape, weight, bias, scores, softmax, stream
+        )
+        return relu_search.signal_columns(factors, head, guess)
 
     def by_sparsity(_: torch.Tensor) -> torch.Tensor:
-        return sparse_columns(factors, stream)
+        return relu_search.sparse_columns(factors, stream)
 
     suiting = {by_patterns: observation.modality == "image", by_signal: head is not None}
     return [*(proposal for proposal, suits in suiting.items() if suits), by_sparsity]

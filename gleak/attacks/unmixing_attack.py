@@ -12,26 +12,15 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.first_layer import (
     DenseFirstAttack,
+    classifier_scores,
     dense_layer_of_samples,
     label_parameters,
 )
-from gleak.attacks.matching.label_inference import (
-    classifier_gradient,
-    classifier_of,
-    infer_by_argmin,
-)
+from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.mixtures import (
-    Mixture,
-    Sources,
-    Unmixing,
-    by_bias,
-    by_range,
-    estimated_sources,
-    separate,
-    visible_sources,
-)
+from gleak.attacks.unmixing import mixtures
+from gleak.attacks.unmixing.mixtures import Mixture, Sources, Unmixing
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -135,17 +124,17 @@ class UnmixingAttack(AttackSpec):
     def count(self, observation: Observation, mixture: Mixture) -> tuple[list[int], int]:
         """Return the number of sources of each victim, and the number of samples to return."""
         if self.counted == "spectrum":
-            counts = estimated_sources(mixture)
+            counts = mixtures.estimated_sources(mixture)
             return counts, max(1, *counts)
         samples = observation.batch_size
-        return visible_sources(mixture, samples), samples
+        return mixtures.visible_sources(mixture, samples), samples
 
     def separate_counted(
         self, observation: Observation, mixture: Mixture, counts: Sequence[int], most: int
     ) -> Sources:
         """Recover a given number of sources of each victim, at most ``most``."""
         shape, journal = observation.input_shape, observation.journal
-        return separate(
+        return mixtures.separate(
             mixture,
             counts,
             most,
@@ -197,17 +186,17 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
         """Return the samples that are separated, with labels by CPL's rule."""
         dense_layer_of_samples(observation.model, observation.input_shape)
         sources = self.separate(observation)
-        rescale = by_bias if scale == "bias" else by_range
+        rescale = mixtures.by_bias if scale == "bias" else mixtures.by_range
         recovered = sources.values.isfinite().all(2)
         inputs, mirrored = (
             samples.where(recovered[..., None], MID_GREY).unflatten(2, observation.input_shape)
             for samples in rescale(sources.values, sources.factors)
         )
-        scores = classifier_gradient(classifier_of(observation), mean_gradients(observation))
+        labels = infer_by_argmin(classifier_scores(observation), recovered.shape[1])
         return Reconstruction(
             inputs=inputs.float().cpu().numpy(),
             mirrored=mirrored.float().cpu().numpy(),
-            labels=infer_by_argmin(scores, recovered.shape[1]).cpu().numpy(),
+            labels=labels.cpu().numpy(),
             converged=(recovered.sum(1) >= observation.batch_size).cpu().numpy(),
             iterations=sources.iterations.cpu().numpy(),
             objective=sources.objective.cpu().numpy(),

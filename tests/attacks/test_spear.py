@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks import spear
 from gleak.attacks.observation import Observation
 from gleak.attacks.spear import last_weight, without_probabilities
+from gleak.attacks.unmixing import relu_search
 from gleak.attacks.unmixing.relu_sparsity import Factors
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
@@ -58,7 +58,7 @@ def test_edges_alone_suffice(make_photo_case: Make, monkeypatch: pytest.MonkeyPa
     def none(factors: Factors, _: torch.Generator) -> Tensor:
         return factors.basis.new_zeros(0, factors.rank)
 
-    monkeypatch.setattr(spear, "sparse_columns", none)
+    monkeypatch.setattr(relu_search, "sparse_columns", none)
     spec = parse("attack", "spear+rounds=3")
     seen, truth = make_photo_case(spec, "fedsgd+batch_size=6+victims=1")
     found = spec.reconstruct(deeper(seen))

@@ -111,7 +111,18 @@ def maximise_likelihood(white: torch.Tensor, first: torch.Tensor, contrast: Cont
         deviations = _sources(white, matrices).square().mean((2, 3)).sqrt()
         matrices = matrices / deviations[..., None]
         steps, slopes = _steps(white, matrices, contrast)
-        matrices, losses = _line_search(white, matrices, least, steps, slopes, stopped, contrast)
+        moved, losses, length, waiting = matrices, least, 1.0, ~stopped
+        for _ in range(HALVINGS):
+            tried = matrices - length * steps @ matrices
+            tried_losses = _loss(white, tried, contrast)
+            pays = waiting & (tried_losses < least - SUFFICIENT * length * slopes)
+            moved = torch.where(pays[:, None, None], tried, moved)
+            losses = torch.where(pays, tried_losses, losses)
+            waiting = waiting & ~pays
+            if not waiting.any():
+                break
+            length /= 2
+        matrices = moved
         iterations += ~stopped
         stopped = stopped | (least - losses < LIKELIHOOD_TOLERANCE)
         least = losses
@@ -143,28 +154,3 @@ def _steps(
     steps = (own.mT * gradient - gradient.mT) / (own * own.mT - 1)
     steps.diagonal(dim1=1, dim2=2).zero_()
     return steps, (gradient * steps).sum((1, 2))
-
-
-def _line_search(
-    white: torch.Tensor,
-    matrices: torch.Tensor,
-    least: torch.Tensor,
-    steps: torch.Tensor,
-    slopes: torch.Tensor,
-    stopped: torch.Tensor,
-    contrast: Contrast,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return matrices and losses after the longest sufficient step; unchanged if there is none."""
-    moved, losses, length = matrices, least, 1.0
-    waiting = ~stopped
-    for _ in range(HALVINGS):
-        tried = matrices - length * steps @ matrices
-        tried_losses = _loss(white, tried, contrast)
-        pays = waiting & (tried_losses < least - SUFFICIENT * length * slopes)
-        moved = torch.where(pays[:, None, None], tried, moved)
-        losses = torch.where(pays, tried_losses, losses)
-        waiting = waiting & ~pays
-        if not waiting.any():
-            break
-        length /= 2
-    return moved, losses

@@ -133,36 +133,26 @@ class Guess:
     active: torch.Tensor
     certain: torch.Tensor
 
-    def anchors(self, present: torch.Tensor) -> torch.Tensor:
-        """Weight the neurons whose mean output gradient is set to the signal's; (T, neurons).
-
-        Only neurons with a strong enough signal are ``present``.
-        """
-        weights = self.active.double() * present
-        weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
-        certain = torch.zeros_like(weights).scatter(1, self.certain[:, None], 1.0)
-        weights = weights + certain * present
-        return weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
-
 
 def signal_columns(factors: Factors, head: torch.Tensor, guess: Guess) -> torch.Tensor:
     """Run the signal search, then sharpen its directions; Shape (T, rank), of length 1.
 
     Output gradients are measured relative to the signal, so the wells are at 0 and 1; their mean
-    over the anchors is fixed at 1, or all would converge to 0. The guess fades out in the first
-    half of the steps; in the second, slopes are fitted to the output gradients in the upper well.
-
-    Args:
-        factors: of one victim's gradients.
-        head: W, the last layer's weight; Shape (classes, neurons).
-        guess: T of them.
+    over the anchors, neurons that are guessed to be active, is fixed at 1, or all would converge
+    to 0. The guess fades out in the first half of the steps; in the second, slopes are fitted to
+    the output gradients in the upper well. W is the last layer's weight; Shape (classes, neurons).
     """
     slopes = guess.slopes
     signal = slopes @ head
     present = _present(signal, factors)
-    anchors = guess.anchors(present)
+    anchors = guess.active.double() * present
+    anchors = anchors / anchors.sum(1, keepdim=True).clamp(min=1)
+    certain = torch.zeros_like(anchors).scatter(1, guess.certain[:, None], 1.0)
+    anchors = anchors + certain * present
+    anchors = anchors / anchors.sum(1, keepdim=True).clamp(min=1e-12)
     weights = 1 - (1 - GUESSED_ACTIVE) * guess.active.double()
     upper = torch.zeros_like(present)
+    identity = torch.eye(len(head), dtype=head.dtype, device=head.device)
     for step in range(STEPS):
         columns = _fit(factors.basis, signal, weights * present, upper, anchors * present)
         output_gradients = columns @ factors.basis.T
@@ -175,7 +165,10 @@ def signal_columns(factors: Factors, head: torch.Tensor, guess: Guess) -> torch.
         weights = weights * torch.where(upper, 1.0, doubt)
         if 2 * step > STEPS:
             fitted = (weights / signal**2) * upper * present
-            slopes = _fitted_slopes(slopes, head, output_gradients, fitted)
+            matrices = gram(head.T, fitted)
+            pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
+            right = ((fitted * output_gradients) @ head.T)[..., None] + pull * slopes[..., None]
+            slopes = solve(matrices + pull * identity, right)[..., 0]
             signal = slopes @ head
             present = _present(signal, factors)
     return sharpen(factors, columns, width=0.01)
@@ -210,17 +203,6 @@ def _well_weights(relative: torch.Tensor, width: float) -> torch.Tensor:
     low = torch.where(relative < -width, AGAINST_THE_SIGN * low, low)
     high = torch.where(relative > 1.2, BEYOND_THE_SIGNAL * high, UPPER_WELL * high)
     return torch.where(relative > 0.5, high, low)
-
-
-def _fitted_slopes(
-    slopes: torch.Tensor, head: torch.Tensor, output_gradients: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
-    """Fit slopes to the output gradients, regularised towards those given; Shape (T, classes)."""
-    matrices = gram(head.T, weights)
-    pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
-    identity = torch.eye(len(head), dtype=head.dtype, device=head.device)
-    right = ((weights * output_gradients) @ head.T)[..., None] + pull * slopes[..., None]
-    return solve(matrices + pull * identity, right)[..., 0]
 
 
 class Collection:

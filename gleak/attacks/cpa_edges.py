@@ -89,12 +89,10 @@ def unmix_edges(mixture: Mixture, count: int, shape: tuple[int, ...], power: flo
 
 @dataclass(frozen=True)
 class FlatImage:
-    """Image of one colour in one victim's mixture, in double precision.
+    """Image of one colour in one victim's mixture, Shape (F), in double precision.
 
-    Args:
-        row: u, with u G the image and u b = 1; Shape (neurons).
-        image: Shape (F).
-        space: orthonormal columns that span those of the gradients; Shape (neurons, n).
+    The row u, Shape (neurons), gives it: u G is the image and u b = 1. The space has orthonormal
+    columns that span those of the gradients; Shape (neurons, n).
     """
 
     row: torch.Tensor

@@ -68,29 +68,6 @@ class InversionSearch(Spec):
         )
 
 
-def inversion(
-    observation: Observation, embeddings: torch.Tensor, parts: SearchParts
-) -> FeatureInversion:
-    """Return the optimisation problem of finding images with given embeddings, Shape (V, N, E).
-
-    The labels are inferred from the classifier's gradient by CPL's rule, in ascending order; it is
-    unknown which image has which label.
-
-    Raises:
-        IncompatibleError: the network's first dense layer takes no features of the images.
-    """
-    layer = embedding_layer(observation.model, observation.input_shape)
-    labels = inferred_labels("argmin", observation, mean_gradients(observation))
-    return FeatureInversion(
-        parts=parts,
-        observed={EMBEDDINGS: embeddings},
-        targets=torch.nn.functional.one_hot(labels, observation.classes).to(embeddings),
-        shape=(observation.batch_size, *observation.input_shape),
-        classes=observation.classes,
-        features=features_before(observation.model, layer),
-    )
-
-
 def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
     """Return the name of the first dense layer with a bias, whose inputs are features of samples.
 
@@ -178,6 +155,26 @@ class InversionAttack(AttackSpec):
             labels=LABELS["argmin"],
         )
 
+    def inversion(self, observation: Observation, embeddings: torch.Tensor) -> FeatureInversion:
+        """Return the problem of finding images with given embeddings, Shape (V, N, E).
+
+        The labels are inferred from the classifier's gradient by CPL's rule, in ascending order; it
+        is unknown which image has which label.
+
+        Raises:
+            IncompatibleError: the network's first dense layer takes no features of the images.
+        """
+        layer = embedding_layer(observation.model, observation.input_shape)
+        labels = inferred_labels("argmin", observation, mean_gradients(observation))
+        return FeatureInversion(
+            parts=self.search_parts(),
+            observed={EMBEDDINGS: embeddings},
+            targets=torch.nn.functional.one_hot(labels, observation.classes).to(embeddings),
+            shape=(observation.batch_size, *observation.input_shape),
+            classes=observation.classes,
+            features=features_before(observation.model, layer),
+        )
+
 
 @register("fi")
 class FI(InversionSearch, InversionAttack):
@@ -202,7 +199,7 @@ class FI(InversionSearch, InversionAttack):
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         embeddings = observation.granted["embeddings"]
-        result = solve(inversion(observation, embeddings, self.search_parts()), observation)
+        result = solve(self.inversion(observation, embeddings), observation)
         return replace(result, embeddings=embeddings.float().cpu().numpy())
 
 
@@ -223,7 +220,7 @@ class EmbeddingUnmixing(InversionAttack, UnmixingAttack):
 
     def problem(self, observation: Observation, embeddings: torch.Tensor) -> Problem:
         """Return the optimisation problem of the images, given embeddings of shape (V, N, E)."""
-        return inversion(observation, embeddings, self.search_parts())
+        return self.inversion(observation, embeddings)
 
     @override
     def rehearse(self, observation: Observation) -> None:

@@ -331,12 +331,7 @@ class Prior:
 
     The covariance is the product of a covariance along rows and one along columns. The variance of
     an image, its correlation length and the error variance of the features are chosen by maximum
-    likelihood.
-
-    Args:
-        pixels: covariance along a side; Shape (side, side).
-        starts: first pixel of each window; Shape (P).
-        extent: pixels in a window; windows are cut at the border of the image.
+    likelihood. Windows have an extent in pixels, and are cut at the border of the image.
     """
 
     def __init__(self, pixels: torch.Tensor, starts: torch.Tensor, extent: int) -> None:

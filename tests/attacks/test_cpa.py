@@ -12,19 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gleak.attacks.cpa import (
-    CHECKED_EVERY,
-    GAUSSIAN,
-    CocktailParty,
-    Objective,
-    Term,
-    dependence,
-    descend,
-    magnitude,
-    mixed_signs,
-    negentropy,
-    total_variation,
-)
+from gleak.attacks import cpa
+from gleak.attacks.cpa import Objective, Term
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White, whiten
@@ -32,7 +21,7 @@ from gleak.core.registry import load, parse
 from gleak.runtime.checkpointing import Journal, Part
 from tests.attacks.cases import Make, psnr
 
-NAMES = sorted(n for n, cls in load("attack").items() if issubclass(cls, CocktailParty))
+NAMES = sorted(n for n, cls in load("attack").items() if issubclass(cls, cpa.CocktailParty))
 SHAPE, FEATURES, COUNT = (1, 5, 8), 40, 3
 STREAM = torch.Generator().manual_seed(0)
 BACKS = torch.randn(2, 9, COUNT, generator=STREAM)
@@ -181,13 +170,13 @@ def slow_mixed_signs(source: np.ndarray) -> float:
 
 
 TERMS: dict[str, tuple[Term, Callable[[np.ndarray], float], bool]] = {
-    "log cosh": (negentropy(SIGNALS), slow_negentropy, True),
-    "negentropy": (negentropy(SIGNALS, GAUSSIAN), slow_distance_from_a_gaussian, True),
-    "total variation": (total_variation(SIGNALS, IMAGE_SHAPE), slow_variation, True),
-    "magnitude": (magnitude(SIGNALS), lambda source: np.abs(source).mean(), False),
-    "mixed_signs": (mixed_signs(SIGNALS), slow_mixed_signs, False),
+    "log cosh": (cpa.negentropy(SIGNALS), slow_negentropy, True),
+    "negentropy": (cpa.negentropy(SIGNALS, cpa.GAUSSIAN), slow_distance_from_a_gaussian, True),
+    "total variation": (cpa.total_variation(SIGNALS, IMAGE_SHAPE), slow_variation, True),
+    "magnitude": (cpa.magnitude(SIGNALS), lambda source: np.abs(source).mean(), False),
+    "mixed_signs": (cpa.mixed_signs(SIGNALS), slow_mixed_signs, False),
 }
-EVERY = [term for term, *_ in TERMS.values()] + [dependence(2.0)]
+EVERY = [term for term, *_ in TERMS.values()] + [cpa.dependence(2.0)]
 
 
 @pytest.mark.parametrize("name", TERMS)
@@ -204,7 +193,7 @@ def test_a_term_of_the_sources_is_its_equation(name: str) -> None:
 
 def test_along_a_side_of_one_pixel_nothing_varies() -> None:
     image = draw(0, 1, 1, 15)
-    variation = total_variation(White(image, 0 * image, image), (3, 1, 5))(
+    variation = cpa.total_variation(White(image, 0 * image, image), (3, 1, 5))(
         torch.eye(1)[None].double()
     )
     expected = image.reshape(3, 5).diff(dim=1).abs().mean()
@@ -219,19 +208,19 @@ def test_dependence_is_its_equation_less_one(temperature: float) -> None:
         np.mean([math.exp(temperature * abs(a @ b)) for a, b in permutations(matrix.numpy(), 2)])
         for matrix in rows
     ]
-    np.testing.assert_allclose(1 + dependence(temperature)(rows).numpy(), expected)
+    np.testing.assert_allclose(1 + cpa.dependence(temperature)(rows).numpy(), expected)
 
 
 def test_one_row_depends_on_no_other() -> None:
-    assert dependence(3.0)(torch.ones(2, 1, 1)).tolist() == [0.0, 0.0]
+    assert cpa.dependence(3.0)(torch.ones(2, 1, 1)).tolist() == [0.0, 0.0]
 
 
 def test_a_high_temperature_and_large_signals_do_not_overflow() -> None:
-    objective, gradient = Objective([(1.0, dependence(200.0))]).evaluate(torch.eye(3)[None])
+    objective, gradient = Objective([(1.0, cpa.dependence(200.0))]).evaluate(torch.eye(3)[None])
     assert objective.item() == 0
     assert gradient.isfinite().all()
     large = White(1e6 * SIGNALS.signals.float(), SIGNALS.means.float(), SIGNALS.transform)
-    value, gradient = Objective([(1.0, negentropy(large))]).evaluate(draw(4, 2, 3, 3).float())
+    value, gradient = Objective([(1.0, cpa.negentropy(large))]).evaluate(draw(4, 2, 3, 3).float())
     assert value.isfinite().all()
     assert gradient.isfinite().all()
 
@@ -260,7 +249,7 @@ def test_the_lengths_of_rows_do_not_matter() -> None:
 def test_a_source_of_one_sign_has_a_gradient() -> None:
     """The norm of a part that is zero is not differentiable."""
     positive = White(torch.ones(1, 2, 5), torch.zeros(1, 2, 1), torch.zeros(1, 2, 2))
-    value, gradient = Objective([(1.0, mixed_signs(positive))]).evaluate(torch.eye(2)[None])
+    value, gradient = Objective([(1.0, cpa.mixed_signs(positive))]).evaluate(torch.eye(2)[None])
     assert value.item() == 0
     assert torch.equal(gradient, torch.zeros(1, 2, 2))
 
@@ -306,9 +295,9 @@ def test_the_search_is_that_of_torchs_adam(iterations: int) -> None:
         value.backward()
         seen[number] = (value.item(), matrix.detach().clone())
         theirs.step()
-    looked_at = [0, *range(CHECKED_EVERY, iterations, CHECKED_EVERY), iterations]
+    looked_at = [0, *range(cpa.CHECKED_EVERY, iterations, cpa.CHECKED_EVERY), iterations]
     least, best = min((seen[number] for number in looked_at), key=lambda pair: pair[0])
-    found = descend(objective, first, Adam(lr=0.02), iterations, None, part())
+    found = cpa.descend(objective, first, Adam(lr=0.02), iterations, None, part())
     torch.testing.assert_close(found.rows, best, atol=1e-9, rtol=1e-7)
     assert found.objective.item() == pytest.approx(least)
     assert found.iterations.tolist() == [iterations]
@@ -316,33 +305,35 @@ def test_the_search_is_that_of_torchs_adam(iterations: int) -> None:
 
 
 def test_the_best_matrix_that_was_looked_at_is_kept() -> None:
-    values = [torch.tensor([5.0])] * (2 * CHECKED_EVERY + 1)
-    values[CHECKED_EVERY] = torch.tensor([3.0])
-    values[CHECKED_EVERY - 1] = torch.tensor([1.0])  # nobody looks
-    found = descend(Scripted(values), zeros(1), Adam(lr=0.1), 2 * CHECKED_EVERY, None, part())
+    values = [torch.tensor([5.0])] * (2 * cpa.CHECKED_EVERY + 1)
+    values[cpa.CHECKED_EVERY] = torch.tensor([3.0])
+    values[cpa.CHECKED_EVERY - 1] = torch.tensor([1.0])  # nobody looks
+    found = cpa.descend(
+        Scripted(values), zeros(1), Adam(lr=0.1), 2 * cpa.CHECKED_EVERY, None, part()
+    )
     assert found.objective.tolist() == [3.0]
-    torch.testing.assert_close(found.rows, zeros(1) - 0.1 * CHECKED_EVERY)
+    torch.testing.assert_close(found.rows, zeros(1) - 0.1 * cpa.CHECKED_EVERY)
 
 
 def test_values_that_are_not_finite_are_never_kept() -> None:
     values = [torch.tensor([4.0, torch.nan])] + [torch.tensor([torch.nan, 2.0])] * 60
-    found = descend(Scripted(values), starts(2), Adam(lr=0.1), 60, 1e-3, part())
+    found = cpa.descend(Scripted(values), starts(2), Adam(lr=0.1), 60, 1e-3, part())
     assert found.objective.tolist() == [4.0, 2.0]
 
 
 def rests_at(tolerance: float | None, *values: float) -> Unmixing:
     """Search for two victims: one objective is halved at every check, the other is given."""
     looks = [torch.tensor([2.0**-number, value]) for number, value in enumerate(values)]
-    script = [look for look in looks[:-1] for _ in range(CHECKED_EVERY)] + looks[-1:]
-    budget = (len(values) - 1) * CHECKED_EVERY
-    return descend(Scripted(script), zeros(2), Adam(lr=0.1), budget, tolerance, part())
+    script = [look for look in looks[:-1] for _ in range(cpa.CHECKED_EVERY)] + looks[-1:]
+    budget = (len(values) - 1) * cpa.CHECKED_EVERY
+    return cpa.descend(Scripted(script), zeros(2), Adam(lr=0.1), budget, tolerance, part())
 
 
 def test_a_victim_that_rests_stops_alone() -> None:
     found = rests_at(0.01, 10.0, 9.0, 8.95, 1.0, 0.5)
-    assert found.iterations.tolist() == [4 * CHECKED_EVERY, 2 * CHECKED_EVERY]
+    assert found.iterations.tolist() == [4 * cpa.CHECKED_EVERY, 2 * cpa.CHECKED_EVERY]
     assert found.objective.tolist() == pytest.approx([2.0**-4, 8.95])
-    steps = torch.tensor([4, 2])[:, None, None] * CHECKED_EVERY
+    steps = torch.tensor([4, 2])[:, None, None] * cpa.CHECKED_EVERY
     torch.testing.assert_close(found.rows, zeros(2) - 0.1 * steps)
 
 
@@ -350,9 +341,9 @@ def test_a_victim_that_rests_stops_alone() -> None:
 def test_a_victim_alone_ends_as_among_others(tolerance: float | None) -> None:
     objective, first = Objective([(1.0, bowl)]), starts(3)
     first[1] = 1.0
-    together = descend(objective, first, Adam(lr=0.01), 400, tolerance, part())
+    together = cpa.descend(objective, first, Adam(lr=0.01), 400, tolerance, part())
     for victim in range(3):
-        alone = descend(objective, first[[victim]], Adam(lr=0.01), 400, tolerance, part())
+        alone = cpa.descend(objective, first[[victim]], Adam(lr=0.01), 400, tolerance, part())
         torch.testing.assert_close(alone.rows[0], together.rows[victim])
         assert alone.iterations[0] == together.iterations[victim]
     assert (tolerance is None) == (len(set(together.iterations.tolist())) == 1)

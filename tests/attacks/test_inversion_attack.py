@@ -46,13 +46,8 @@ def test_a_start_that_does_not_fit_is_named_with_its_attack(name: str) -> None:
 
 @pytest.mark.parametrize("name", INVERTING)
 def test_every_field_of_the_search_reaches_it(name: str) -> None:
-    changes = {
-        "inversion_iterations": 9,
-        "inversion_lr": 0.75,
-        "tv": 0.25,
-        "start": "uniform",
-        "box": "false",
-    }
+    changes = {"inversion_iterations": 9, "inversion_lr": 0.75, "tv": 0.25}
+    changes |= {"start": "uniform", "box": "false"}
     standard = parse("attack", name)
     assert set(changes) == set(InversionSearch.model_fields)
     for field, value in changes.items():

@@ -14,18 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 
-from gleak.attacks.mkor import (
-    ClassFeatures,
-    Prior,
-    WindowReader,
-    _interpolated,
-    covariance,
-    enlargement,
-    filled,
-    intensities,
-    read_classes,
-    whole_counts,
-)
+from gleak.attacks import mkor
+from gleak.attacks.mkor import ClassFeatures, Prior, WindowReader
 from gleak.core.registry import parse
 from gleak.crafting.mkor import craft_classes, path_gains
 from gleak.models.base import ACTIVATIONS, activation_layer
@@ -66,7 +56,7 @@ def crafted(model: str, crafting: str = NAIVE) -> tuple[nn.Module, Secret]:
 def shown(images: Tensor, model: str, crafting: str = NAIVE) -> tuple[Tensor, Secret]:
     """Intensities of the views of images, and the secret by which they were read."""
     network, secret = crafted(model, crafting)
-    return intensities(features_before(network, "classifier.0")(images), secret), secret
+    return mkor.intensities(features_before(network, "classifier.0")(images), secret), secret
 
 
 def some_images(count: int = 3, low: float = 0, high: float = 1) -> Tensor:
@@ -76,7 +66,7 @@ def some_images(count: int = 3, low: float = 0, high: float = 1) -> Tensor:
 
 def enlarged_images() -> Tensor:
     """Images of 4 x 4 pixels, enlarged."""
-    matrix = enlargement(4, 16).float()
+    matrix = mkor.enlargement(4, 16).float()
     small = torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     return matrix @ small @ matrix.T
 
@@ -105,13 +95,13 @@ def test_curves_are_read_as_numpy_interpolates(
     rising = start + torch.tensor([0, *rises]).cumsum(0).double()
     levels = torch.linspace(0, 1, len(rising)).double()
     sought = rising[0] + torch.tensor(places).double() * (rising[-1] - rising[0])
-    found = _interpolated(sought, rising, levels)
+    found = mkor._interpolated(sought, rising, levels)
     np.testing.assert_allclose(found, np.interp(sought, rising, levels), atol=1e-9)
 
 
 def test_beyond_their_ends_curves_go_on_straight() -> None:
     rising, levels = torch.tensor([0.0, 1, 3]), torch.tensor([0, 0.5, 1])
-    assert _interpolated(torch.tensor([-2.0, 5]), rising, levels).tolist() == [-1, 1.5]
+    assert mkor._interpolated(torch.tensor([-2.0, 5]), rising, levels).tolist() == [-1, 1.5]
 
 
 @pytest.mark.parametrize(("activation", "way", "extra", "hidden"), COMBINATIONS)
@@ -202,7 +192,7 @@ def test_zeros_that_no_grey_gives_were_not_sent() -> None:
     network, secret = crafted(f"{SMALL}+activation=sigmoid")
     features = features_before(network, "classifier.0")(some_images()).detach()
     lost = torch.rand(features.shape, generator=torch.Generator().manual_seed(0)) < 0.3
-    whole, pruned = (intensities(f, secret) for f in (features, features.masked_fill(lost, 0)))
+    whole, pruned = (mkor.intensities(f, secret) for f in (features, features.masked_fill(lost, 0)))
     values = secret["windows"][2]
     expected = lost.unflatten(1, (-1, values, values))[:, secret["channel"]]
     assert torch.equal(pruned.isnan(), expected)
@@ -215,7 +205,7 @@ def test_zeros_beside_what_black_gives_were_sent() -> None:
     noted = {**secret, "responses": secret["responses"].copy()}
     noted["responses"][0][secret["reversed"] == 0] = 2e-8
     black = torch.zeros(1, len(secret["channel"]), *secret["responses"].shape[2:])
-    assert not intensities(black.flatten(1), noted)[:, secret["reversed"] == 0].isnan().any()
+    assert not mkor.intensities(black.flatten(1), noted)[:, secret["reversed"] == 0].isnan().any()
 
 
 @given(st.integers(0, 2**31), st.floats(0, 1), st.integers(1, 6))
@@ -225,7 +215,7 @@ def test_gaps_are_filled_with_what_lies_between_their_neighbours(
     random = torch.Generator().manual_seed(seed)
     grid = torch.rand(2, 3, side, side, generator=random)
     gaps = torch.rand(grid.shape, generator=random) < share
-    found = filled(grid.masked_fill(gaps, torch.nan))
+    found = mkor.filled(grid.masked_fill(gaps, torch.nan))
     assert torch.equal(found[~gaps], grid[~gaps])
     for image, colour in np.ndindex(2, 3):
         known = grid[image, colour][~gaps[image, colour]]
@@ -249,7 +239,7 @@ def test_expected_images_agree_with_what_was_read_of_them(
     means = within.double() / within.sum(1, keepdim=True)
     truth = torch.randn(2, 24, 24, generator=torch.Generator().manual_seed(seed)).double()
     read = means @ truth.cumsum(1).cumsum(2) @ means.T / 24
-    estimate = Prior(covariance(24, length, None), starts, extent).expect(read, 1e-9)
+    estimate = Prior(mkor.covariance(24, length, None), starts, extent).expect(read, 1e-9)
     torch.testing.assert_close(means @ estimate @ means.T, read, atol=0.01, rtol=0.01)
 
 
@@ -258,7 +248,7 @@ def test_between_single_pixels_lie_straight_lines(gap: int) -> None:
     starts = torch.arange(0, 33, gap)
     ramp = 0.2 + 0.01 * (torch.arange(33)[:, None] + torch.arange(33)).double()
     read = ramp[starts][:, starts][None]
-    estimate = Prior(covariance(33, 64, None), starts, 1).expect(read, 1e-9)
+    estimate = Prior(mkor.covariance(33, 64, None), starts, 1).expect(read, 1e-9)
     torch.testing.assert_close(estimate[0], ramp, atol=0.01, rtol=0)
 
 
@@ -266,7 +256,7 @@ def test_between_single_pixels_lie_straight_lines(gap: int) -> None:
 def test_expected_images_are_those_of_a_gaussian_process(doubt: float) -> None:
     """Written down as one system of equations for all windows."""
     starts, values = torch.arange(0, 6, 2), some_images().double()[0, :1, :3, :3]
-    pixels = covariance(6, 4, None)
+    pixels = mkor.covariance(6, 4, None)
     means = torch.eye(6).double()[starts]
     seen = torch.kron(means @ pixels @ means.T, means @ pixels @ means.T)
     weights = torch.linalg.solve(seen + doubt * torch.eye(9), values.flatten())
@@ -276,7 +266,7 @@ def test_expected_images_are_those_of_a_gaussian_process(doubt: float) -> None:
 
 @pytest.mark.parametrize("resolution", [None, 5])
 def test_covariances_fall_with_the_distance(resolution: int | None) -> None:
-    found = covariance(16, 4.0, resolution)
+    found = mkor.covariance(16, 4.0, resolution)
     torch.testing.assert_close(found, found.T)
     assert torch.linalg.eigvalsh(found).min() > -1e-12
     assert (found[0].diff() <= 1e-9).all()
@@ -289,7 +279,7 @@ def test_enlargement_is_that_of_pictures(small: int, large: int) -> None:
     """As datasets do it: bilinear, by another library."""
     values = torch.rand(small, small, generator=torch.Generator().manual_seed(0))
     picture = Image.fromarray(values.numpy()).resize((large, large), Image.Resampling.BILINEAR)
-    matrix = enlargement(small, large).float()
+    matrix = mkor.enlargement(small, large).float()
     torch.testing.assert_close(matrix @ values @ matrix.T, torch.from_numpy(np.array(picture)))
 
 
@@ -327,7 +317,7 @@ class Batch:
         mean = sample_losses(loss, self.network(self.features), targets).mean()
         first = self.network[0]
         gradient = torch.autograd.grad(mean, [first.weight, first.bias])
-        return read_classes(*gradient, self.secret, len(self.labels), loss)
+        return mkor.read_classes(*gradient, self.secret, len(self.labels), loss)
 
     @property
     def counts(self) -> list[int]:
@@ -458,7 +448,7 @@ def test_a_gradient_that_says_nothing_gives_counts_all_the_same(loss: str, level
     random = torch.Generator().manual_seed(0)
     weight = level * torch.randn(WIDTH, FEATURES, generator=random)
     bias = level * torch.randn(WIDTH, generator=random)
-    found = read_classes(weight, bias, held.secret, 5, loss)
+    found = mkor.read_classes(weight, bias, held.secret, 5, loss)
     assert found.means.isfinite().all()
     assert (found.counts >= 0).all()
     assert found.counts.sum() <= 5
@@ -474,7 +464,7 @@ def test_a_gradient_that_says_nothing_gives_counts_all_the_same(loss: str, level
     st.integers(1, 12),
 )
 def test_whole_counts_never_exceed_the_batch(counts: list[float], size: int) -> None:
-    found = whole_counts(torch.tensor(counts), size)
+    found = mkor.whole_counts(torch.tensor(counts), size)
     assert found.dtype == torch.long
     assert (found >= 0).all()
     assert found.sum() <= size
@@ -485,9 +475,9 @@ def test_whole_counts_never_exceed_the_batch(counts: list[float], size: int) -> 
 def test_counts_that_are_nearly_whole_are_rounded(counts: list[int], seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
     noise = 0.49 * (2 * torch.rand(len(counts), generator=random) - 1)
-    assert whole_counts(torch.tensor(counts) + noise, sum(counts)).tolist() == counts
+    assert mkor.whole_counts(torch.tensor(counts) + noise, sum(counts)).tolist() == counts
 
 
 def test_the_least_certain_samples_are_given_up() -> None:
-    assert whole_counts(torch.tensor([0.6, 0.9, 1.7]), 3).tolist() == [0, 1, 2]
-    assert whole_counts(torch.tensor([0.6, 0.9, 1.7]), 2).tolist() in ([0, 1, 1], [0, 0, 2])
+    assert mkor.whole_counts(torch.tensor([0.6, 0.9, 1.7]), 3).tolist() == [0, 1, 2]
+    assert mkor.whole_counts(torch.tensor([0.6, 0.9, 1.7]), 2).tolist() in ([0, 1, 1], [0, 0, 2])

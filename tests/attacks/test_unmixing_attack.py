@@ -77,12 +77,9 @@ def test_a_network_without_a_dense_layer_for_samples_is_refused(name: str, make_
     seen, _ = make_case(EDGES, **CELL)
     with pytest.raises(IncompatibleError, match="this model has no such layer"):
         spec.separate(replace(seen, model=Convolutions()))
-
-
-@pytest.mark.parametrize("name", ["cpa", "cpa_edges", "cpa_fi"])
-def test_such_a_network_is_refused_before_the_update_is_read(name: str) -> None:
-    with pytest.raises(IncompatibleError, match=r"this model has no(ne| such layer)"):
-        parse("attack", name).reads(Convolutions(), (3, 8, 8))
+    if name != "cpa_fi_gm":
+        with pytest.raises(IncompatibleError, match=r"this model has no(ne| such layer)"):
+            spec.reads(Convolutions(), (3, 8, 8))
 
 
 @pytest.mark.parametrize("name", ["cpa+iterations=2", "cpa_edges"])
@@ -148,9 +145,8 @@ def test_samples_that_are_alike_are_mid_grey_but_for_one(name: str, make_photo_c
     found = spec.reconstruct(holding(seen, inputs, labels))
     found.validate()
     assert found.converged.tolist() == [True, False]
-    grey = (found.inputs == 0.5).all((2, 3, 4))
-    assert grey.sum(1).tolist() == [0, 2]
-    assert (found.mirrored == 0.5).all((2, 3, 4)).sum(1).tolist() == [0, 2]
+    for samples in (found.inputs, found.mirrored):
+        assert (samples == 0.5).all((2, 3, 4)).sum(1).tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("name", INPUT_UNMIXING)

@@ -66,9 +66,7 @@ def fixed_point(white: torch.Tensor, contrast: Contrast) -> torch.Tensor:
     E[g(u z) z] - E[g'(u z)] u, then the rows are orthogonalised. Starts at the identity;
     a victim stops when no row rotates any more, or after `FIXED_POINT_ITERATIONS`.
 
-    Args:
-        white: signals of unit covariance; Shape (V, n, C, D), grouped as for `Contrast`.
-        contrast: measure of sparsity.
+    Signals have unit covariance and are grouped as for `Contrast`; (V, n, C, D) to (V, n, n).
     """
     victims, count = white.shape[:2]
     signals = white.flatten(2)

@@ -73,11 +73,9 @@ def whiten(mixtures: torch.Tensor, count: int) -> White:
 
 
 def principal_components(rows: torch.Tensor, count: int) -> torch.Tensor:
-    """Compute the transform to the largest principal components, of unit variance, of one victim.
+    """Compute the transform of one victim's rows to the n largest principal components; (n, rows).
 
-    Args:
-        rows: mixtures in double precision; Shape (rows, F).
-        count: n, of components; the result has Shape (n, rows).
+    The components have unit variance, and the rows, (rows, F), are in double precision.
     """
     centred = rows - rows.mean(1, keepdim=True)
     variances, directions = torch.linalg.eigh(centred @ centred.T / centred.shape[1])
@@ -157,11 +155,7 @@ def separate(
 ) -> Sources:
     """Unmix every victim; victims with the same number of sources are unmixed together.
 
-    Args:
-        mixture: of V victims.
-        counts: number of sources of each victim; those with none are skipped.
-        most: n, the maximum of the counts.
-        unmix: function from mixtures of some victims and their number of sources to an unmixing.
+    Those without sources are skipped; n is the maximum of the counts, or more.
     """
     victims = len(mixture.weight)
     values = mixture.weight.new_full((victims, most, mixture.weight.shape[2]), torch.nan)

@@ -118,12 +118,9 @@ def _cosines(size: int, like: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class NoisyMixture:
-    """Gradients of one victim's dense layer, in double precision.
+    """Gradients of one victim's dense layer, of N samples, and the variance of their noise.
 
-    Args:
-        gradients: of weight and bias, the latter as the last column; Shape (neurons, F + 1).
-        variance: of the noise.
-        samples: N.
+    They are in double precision, that of the bias in the last column; Shape (neurons, F + 1).
     """
 
     gradients: torch.Tensor
@@ -197,12 +194,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class OutputGradients:
-    """Posterior of the derivatives A at the layer's outputs.
+    """Posterior of the derivatives A at the layer's outputs: mean, Shape (neurons, N), covariance.
 
-    Args:
-        mean: Shape (neurons, N).
-        covariance: summed over the neurons; Shape (N, N).
-        misfit: minus twice the logarithm of the probability of the gradients, given the images.
+    The covariance is summed over the neurons; Shape (N, N). The misfit is minus twice the logarithm
+    of the probability of the gradients, given the images.
     """
 
     mean: torch.Tensor

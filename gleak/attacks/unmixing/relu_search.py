@@ -121,12 +121,9 @@ def sparse_columns(factors: Factors, stream: torch.Generator) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Guess:
-    """First point of the signal search, for T directions.
+    """First points of the signal search: slopes d, Shape (T, classes), and activation patterns.
 
-    Args:
-        slopes: d, guessed; Shape (T, classes).
-        active: activation pattern of an image; Shape (T, neurons).
-        certain: index of the neuron assumed active with more weight; Shape (T).
+    Of the neurons that are guessed active, Shape (T, neurons), one is more certain; Shape (T).
     """
 
     slopes: torch.Tensor
@@ -266,15 +263,9 @@ def search(
 ) -> Unmixed | None:
     """Collect columns until there are as many as samples and each explains its zeros.
 
-    A search is repeated as long as more columns become known, then the next one takes its turn.
-
-    Args:
-        factors: of one victim's gradients.
-        weight: of the layer; Shape (neurons, F).
-        bias: Shape (neurons).
-        head: weight of the last layer, if it is the next layer; Shape (classes, neurons).
-        proposals: searches that take turns.
-        rounds: maximum number of searches.
+    A search is repeated as long as more columns become known, then the next one takes its turn;
+    there are at most so many rounds. The head is the weight of the last layer, if it is the next
+    one; Shape (classes, neurons).
 
     Returns:
         The last complete choice, consistent or not; None if there was none.
@@ -304,13 +295,8 @@ def draw_guess(
 ) -> Guess:
     """Draw `STARTS` guesses, each of a probable label and some image.
 
-    Args:
-        shape: of a sample.
-        weight: of the layer; Shape (neurons, F).
-        bias: Shape (neurons).
-        scores: gradient of the last layer's bias: the mean of p - [label]; Shape (classes).
-        softmax: True if the loss has one; without, p is zero.
-        stream: of random numbers.
+    Scores are the gradient of the last layer's bias, the mean of p - [label], Shape (classes);
+    without a ``softmax`` in the loss, p is zero.
     """
     images = draw_samples(shape, stream).to(weight).flatten(1)
     classes = len(scores)

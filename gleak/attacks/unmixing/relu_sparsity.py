@@ -109,11 +109,8 @@ def unmix(
 ) -> Unmixed:
     """Compute inputs from columns of Q, scaled so that the bias is the sum of output gradients.
 
-    Args:
-        factors: of the gradients.
-        columns: of length 1, linearly independent; Shape (rank, rank), a column of Q in each row.
-        weight: of the layer itself; Shape (neurons, F).
-        bias: Shape (neurons).
+    The columns, in rows of Shape (rank, rank), have length 1 and are linearly independent; weight
+    and bias are those of the layer itself.
     """
     inverse, singular = torch.linalg.inv_ex(columns.T)
     scaled = inverse @ factors.rest

@@ -113,7 +113,6 @@ class Best(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the gradients of the network can be matched."""
         super().check_network(network, shape, classes, client)
         InvertGrad().check_network(network, shape, classes, client)
 

@@ -92,7 +92,6 @@ class CPAFIGM(CPAFI):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check, too, that clients send what is unmixed, and that gradients can be matched."""
         super().check_network(network, shape, classes, client)
         check_trained(network, super().reads(network, shape) or frozenset())
         check_gradients(network, client.loss, shape, classes)

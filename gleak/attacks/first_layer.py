@@ -158,7 +158,6 @@ class DenseFirstAttack(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the first and the last layer are dense."""
         dense_layer_of_samples(network, shape)
         check_rule(network, shape, classes, "argmin")
         super().check_network(network, shape, classes, client)

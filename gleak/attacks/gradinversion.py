@@ -75,7 +75,6 @@ class GradInversion(SignedAdamAttack):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that layers have the statistics, and that gradients can be matched."""
         super().check_network(network, shape, classes, client)
         check_statistics(network, shape, self.statistics)
 

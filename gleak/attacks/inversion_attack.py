@@ -134,7 +134,6 @@ class InversionAttack(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check, too, that the network has features and a dense layer of logits."""
         super().check_network(network, shape, classes, client)
         embedding_layer(network, shape)
         check_rule(network, shape, classes, "argmin")

@@ -142,7 +142,6 @@ class MatchingAttack(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that second derivatives exist and that labels can be inferred."""
         super().check_network(network, shape, classes, client)
         check_gradients(network, client.loss, shape, classes)
         skipped_parameters(network, shape, trained_parameters(network), self.skip)

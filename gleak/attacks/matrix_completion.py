@@ -69,7 +69,6 @@ class MatrixCompletion(DenseFirstAttack):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the first and the last layer are dense, and the network fits ``attack``."""
         super().check_network(network, shape, classes, client)
         self.attack.check_network(network, shape, classes, client)
 

@@ -91,7 +91,6 @@ class Spear(DenseFirstAttack):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the first layer is dense and has at least one neuron for each sample."""
         super().check_network(network, shape, classes, client)
         layer = dense_layer_of_samples(network, shape)
         neurons = len(network.get_parameter(f"{layer}.bias"))

@@ -84,7 +84,6 @@ class UnmixingAttack(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that a dense layer has enough neurons for the samples."""
         super().check_network(network, shape, classes, client)
         layer = layer_to_unmix(network, shape).name
         neurons = len(network.get_parameter(f"{layer}.bias"))

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.matching.codes import CodeSpec, Pixels
+from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.epoch_matching import EpochMatching, EpochSettings
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import LabelRule, LayerFunction, LayerWeights, Parts
 from gleak.attacks.matching.priors import TotalVariation
-from gleak.attacks.matching.starts import Normal, StartSpec
-from gleak.attacks.matching_attack import TV, MatchingAttack
+from gleak.attacks.matching.starts import Normal
+from gleak.attacks.matching_attack import TV, Code, MatchingAttack, Start
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
-from gleak.core.registry import nested, register
+from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
@@ -39,9 +39,7 @@ class AGIC(MatchingAttack):
     iterations: int = parameter(10000, "budget of one victim", source="AGIC section V-A", ge=1)
     lr: float = parameter(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
     tv: float = parameter(0.015, TV, source="ours, chosen on training images", ge=0)
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy input", source="InvertGrad"
-    )
+    start: Start = parameter(Normal(), "first dummy input", source="InvertGrad")
     labels: LabelRule = parameter("rows", "label inference rule", source="AGIC section V-A")
     descent: Literal["invertgrad", "plain"] = parameter(
         "invertgrad",
@@ -63,7 +61,7 @@ class AGIC(MatchingAttack):
     relu_modifier: bool = parameter(
         True, "give layers with zeros in their gradients more weight", source="AGIC Eq. 8"
     )
-    code: Annotated[CodeSpec, nested("code")] = parameter(
+    code: Code = parameter(
         Pixels(),
         "what is searched, in whose unit learning rates are; normalised: as InvertGrad's code does",
         source="ours",
@@ -131,23 +129,19 @@ class AGICEpochs(AGIC):
                 f"attack {self} needs updates of {self.only or 2} epochs, but client {client} "
                 f"sends those of {epochs}; use client epochs"
             )
-        if self.draws == "searched":
-            raise IncompatibleError(
-                f"attack {self} searches the random numbers of no update; leave out draws, or use "
-                "agic"
-            )
-        if self.seeds > 1:
-            raise IncompatibleError(
-                f"attack {self} pairs the updates of one search; leave out seeds, or use agic"
-            )
-        if self.code != Pixels():
-            raise IncompatibleError(
-                f"attack {self} searches pixels jointly; leave out code, or use agic"
-            )
-        if self.labels == "joint":
-            raise IncompatibleError(
-                f"attack {self} pairs updates by fixed labels, not labels=joint; use labels=rows"
-            )
+        refused = {
+            "searches the random numbers of no update; leave out draws, or use agic": (
+                self.draws == "searched"
+            ),
+            "pairs the updates of one search; leave out seeds, or use agic": self.seeds > 1,
+            "searches pixels jointly; leave out code, or use agic": self.code != Pixels(),
+            "pairs updates by fixed labels, not labels=joint; use labels=rows": (
+                self.labels == "joint"
+            ),
+        }
+        for fault, holds in refused.items():
+            if holds:
+                raise IncompatibleError(f"attack {self} {fault}")
 
     @property
     @override

@@ -9,8 +9,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.matching.codes import Normalised, Pixels
-from gleak.attacks.matching.parts import Parts, SearchParts
+from gleak.attacks.matching.parts import SearchParts
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError, SpecError
@@ -38,9 +37,7 @@ LABELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSummary:
-    """Losses, optimizers and label rule of an attack, in the terms of comparison tables.
-
-    They are those of AGIC's Table VII; empty where the attack has none.
+    """Losses, optimizers and label rule of an attack, in the terms of AGIC's Table VII.
 
     Args:
         losses: the main term that each search minimises, in words or as the spec of a distance.
@@ -62,21 +59,6 @@ class AttackSummary:
             optimizers=self.optimizers + later.optimizers,
             labels=later.labels,
         )
-
-
-def summary_of(parts: Parts) -> AttackSummary:
-    """Return the summary of a gradient matching search."""
-    used = {
-        "codes": not isinstance(parts.code, Pixels | Normalised),
-        "layer weights": parts.layers is not None,
-        "label term": parts.label_term > 0,
-    }
-    return AttackSummary(
-        losses=(str(parts.distance),),
-        terms=(*(text for text, present in used.items() if present), *terms_of(parts)),
-        optimizers=(str(parts.optimizer),),
-        labels=LABELS[parts.labels],
-    )
 
 
 def terms_of(parts: SearchParts) -> tuple[str, ...]:
@@ -143,6 +125,10 @@ class AttackSpec(Spec):
         return frozenset()
 
     @property
+    def _learned(self) -> tuple[KnowledgeSpec, ...]:
+        return tuple(value for _, value in self if isinstance(value, KnowledgeSpec))
+
+    @property
     def knowledge(self) -> tuple[KnowledgeSpec, ...]:
         """Fields that are networks trained on public data and used by the attack."""
         return tuple(spec for spec in self._learned if not isinstance(spec, EvaluatorSpec))
@@ -151,10 +137,6 @@ class AttackSpec(Spec):
     def evaluators(self) -> tuple[KnowledgeSpec, ...]:
         """Fields that are networks trained on public data and used for scoring only."""
         return tuple(spec for spec in self._learned if isinstance(spec, EvaluatorSpec))
-
-    @property
-    def _learned(self) -> tuple[KnowledgeSpec, ...]:
-        return tuple(value for _, value in self if isinstance(value, KnowledgeSpec))
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Check that the attack supports these specs, before any job is run.
@@ -181,10 +163,7 @@ class AttackSpec(Spec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the attack supports a network.
-
-        Called before any job, for networks whose spec says nothing about their layers, such as a
-        user's own.
+        """Check that the attack supports a network whose spec says nothing about its layers.
 
         Args:
             network: untrained, in evaluation mode; not modified.
@@ -250,8 +229,7 @@ class AttackSpec(Spec):
         depends on values otherwise override it.
 
         Args:
-            observation: on a `gleak.runtime.virtual_gpu.VirtualGPU`; its journal takes one step of
-                every search.
+            observation: on a `gleak.runtime.virtual_gpu.VirtualGPU`, with a journal of one step.
         """
         self.reconstruct(observation)
 

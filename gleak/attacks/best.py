@@ -18,13 +18,12 @@ from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary, Sear
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.cpa_noisy import CPANoisy
 from gleak.attacks.dlg import CPL
-from gleak.attacks.first_layer import Aono, dense_layer_of_samples, leaves_zeros
+from gleak.attacks.first_layer import Aono, dense_layer_of_samples, output_slopes
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
 from gleak.attacks.matching.codes import Bicubic
 from gleak.attacks.matching.distances import Cosine, Likelihood, RandomCell, SignCell
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.problem import Problem
 from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
 from gleak.attacks.observation import Observation
 from gleak.attacks.rog import ROG
@@ -48,14 +47,13 @@ NOISY = 0.1
 ROUNDED_TV = 0.3
 """Weight of the total variation for rounded values."""
 DEEP = 6
-"""Number of convolutions from which on AGIC's weights of layers recover more than equal ones.
-
-Chosen on training images of CIFAR-10 (docs/results/defaults.md).
-"""
+"""Number of convolutions from which on AGIC's weights of layers recover more than equal ones."""
 VERY_DEEP = 12
-"""Number of convolutions from which on the mean of several coarse searches recovers more."""
+"""Number of convolutions from which on the mean of several coarse searches recovers more.
+
+Both, and the fields, were chosen on training images of CIFAR-10 (docs/results/defaults.md).
+"""
 VERY_DEEP_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.2, "result": "mean"}
-"""Fields of AGIC for such networks, chosen on training images (docs/results/defaults.md)."""
 SEARCHES = 3
 """Number of searches that share the budget there."""
 PROBES = 3
@@ -115,7 +113,6 @@ class Best(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the gradients of the network can be matched."""
         super().check_network(network, shape, classes, client)
         InvertGrad().check_network(network, shape, classes, client)
 
@@ -155,8 +152,9 @@ class Best(AttackSpec):
             and observation.is_sample_gradient
             and not _is_kinked(observation)
         ):
-            reason = "one sample and a network without kinks, for which L-BFGS converges"
-            yield Candidate(CPL(), reason)
+            yield Candidate(
+                CPL(), "one sample and a network without kinks, for which L-BFGS converges"
+            )
         yield self._matching(observation)
 
     def _matching(self, observation: Observation) -> Candidate:
@@ -170,25 +168,25 @@ class Best(AttackSpec):
             **against_defence,
         }
         if has_trained_statistics(observation.model):
-            reason = "the network keeps statistics of its training data"
-            return Candidate(GradInversion(**fields), reason)
+            return Candidate(
+                GradInversion(**fields), "the network keeps statistics of its training data"
+            )
         modules, sides = observation.model.modules(), observation.input_shape[1:]
         convolutions = sum(isinstance(layer, torch.nn.Conv2d) for layer in modules)
         halved = observation.modality == "image" and not any(side % 2 for side in sides)
         undefended = not (against_defence or observation.sent)
-        if undefended and convolutions >= VERY_DEEP and halved and not unrolled:
-            fields |= VERY_DEEP_FIELDS
-            fields |= {"seeds": SEARCHES, "iterations": max(self.budget // SEARCHES, 1)}
-            reason = (
-                "in very deep networks the mean of several searches at half the side tells more"
-            )
-            return Candidate(AGIC(labels="auto", **fields), reason)
         if undefended and convolutions >= DEEP and not unrolled:
             reason = "in deep networks the later layers tell more"
+            if convolutions >= VERY_DEEP and halved:
+                shared = {"seeds": SEARCHES, "iterations": max(self.budget // SEARCHES, 1)}
+                fields |= {**VERY_DEEP_FIELDS, **shared}
+                reason = (
+                    "in very deep networks the mean of several searches at half the side tells more"
+                )
             return Candidate(AGIC(labels="auto", **fields), reason)
         if undefended and convolutions < DEEP and halved and min(sides, default=0) >= LARGE:
-            reason = "large images are sought at half their side"
-            return Candidate(ROG(**{**fields, **LARGE_FIELDS}), reason)
+            large = ROG(**{**fields, **LARGE_FIELDS})
+            return Candidate(large, "large images are sought at half their side")
         return Candidate(InvertGrad(**fields), "matches the gradients of any network")
 
 
@@ -213,7 +211,13 @@ def _attacked(candidates: Iterable[Candidate], observation: Observation) -> Reco
         else:
             result = completed(kept, nearer(result, later, open_victims, observed), open_victims)
             told = _missing(later.inputs).any(1)
-            kept = with_victims_of(kept, result, open_victims[settled | told])
+            rows = open_victims[settled | told]
+            fields = {
+                name: getattr(kept, name).copy() for name in ("inputs", "labels", "converged")
+            }
+            for name, values in fields.items():
+                values[rows] = getattr(result, name)[rows]
+            kept = Reconstruction(**fields, paired=kept.paired and result.paired)
             lacking = _missing(kept.inputs[open_victims]).any(1)
             settled = settled | (told & ~lacking)
         open_victims = open_victims[~settled]
@@ -227,31 +231,25 @@ def nearer(
     """Return the later result of each victim, or the first one if it matches the gradient better.
 
     The cosine distance of gradients decides, where clients send the gradient of one sample: unlike
-    the squared one, it does not depend on the length of the gradient, which clipping changes.
-
-    Args:
-        first: of all victims.
-        later: of the victims that were attacked again.
-        victims: their rows.
-        observation: of these victims.
+    the squared one, it does not depend on the length of the gradient, which clipping changes. The
+    first result is of all victims, the later one and the observation of these rows.
     """
     if not observation.is_sample_gradient:
         return later
-    parts = replace(CPL().parts(), distance=Cosine())
-    problem = GradientMatching.of(observation, parts)
-    before = _distances(problem, first.inputs[victims], first.labels[victims])
-    kept = (before <= _distances(problem, later.inputs, later.labels)).nonzero()[0]
+    problem = GradientMatching.of(observation, replace(CPL().parts(), distance=Cosine()))
+    like = next(iter(problem.observed.values()))
+
+    def distances(inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        tensor = torch.from_numpy(labels).long()
+        targets = torch.nn.functional.one_hot(tensor, problem.classes).to(like)
+        points = torch.from_numpy(inputs).flatten(1).to(like)
+        return replace(problem, targets=targets).evaluate(points).distance.cpu().numpy()
+
+    before = distances(first.inputs[victims], first.labels[victims])
+    kept = (before <= distances(later.inputs, later.labels)).nonzero()[0]
     inputs, labels = later.inputs.copy(), later.labels.copy()
     inputs[kept], labels[kept] = first.inputs[victims[kept]], first.labels[victims[kept]]
     return replace(later, inputs=inputs, labels=labels)
-
-
-def _distances(problem: Problem, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute the relative distances of gradients to those observed; Shape (V)."""
-    like = next(iter(problem.observed.values()))
-    targets = torch.nn.functional.one_hot(torch.from_numpy(labels).long(), problem.classes).to(like)
-    points = torch.from_numpy(inputs).flatten(1).to(like)
-    return replace(problem, targets=targets).evaluate(points).distance.cpu().numpy()
 
 
 def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray) -> Reconstruction:
@@ -260,12 +258,8 @@ def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray)
     Samples that the first attack did not find are mid-grey. They are taken from the later attack,
     which has found the others as well: those that resemble them most are left out. A victim without
     mid-grey samples, whose search did not converge, is replaced. A completed victim has not
-    converged: the later attack's criterion is about all samples that it found.
-
-    Args:
-        first: of all victims.
-        later: of the victims to complete.
-        victims: their rows.
+    converged: the later attack's criterion is about all samples that it found. The first result is
+    of all victims, the later one of these rows.
     """
     from scipy import optimize, spatial
 
@@ -285,30 +279,15 @@ def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray)
     return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
 
 
-def with_victims_of(
-    first: Reconstruction, other: Reconstruction, victims: np.ndarray
-) -> Reconstruction:
-    """Return the results of all victims, some of them taken from another result of all."""
-    fields = {name: getattr(first, name).copy() for name in ("inputs", "labels", "converged")}
-    for name, values in fields.items():
-        values[victims] = getattr(other, name)[victims]
-    return Reconstruction(**fields, paired=first.paired and other.paired)
-
-
 def _missing(inputs: np.ndarray) -> np.ndarray:
     """Mark samples that were not found, which are mid-grey; Shape (V, N)."""
     return np.asarray((inputs == MID_GREY).reshape(*inputs.shape[:2], -1).all(2))
 
 
 def in_order(results: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> Reconstruction:
-    """Join the results of groups of victims, without snapshots, which are of the first victims.
+    """Join the results of groups of victims, given the rows of each group's victims among all.
 
-    Args:
-        results: of each group.
-        rows: of the victims of each group among all.
-
-    Returns:
-        The result itself if there is one group.
+    Snapshots are left out of several groups, as they are of the first victims.
     """
     if len(results) == 1:
         return results[0]
@@ -325,9 +304,6 @@ def defence_fields(observation: Observation) -> dict[str, Any]:
     """Return the fields of gradient matching that suit the defence which a server sees.
 
     They were chosen on training images of CIFAR-10 (docs/results/masks.md).
-
-    Args:
-        observation: of one victim.
     """
     kinked = _is_kinked(observation)
     exact = {"distance": Likelihood(), "tv": KINKED_TV if kinked else SMOOTH_TV}
@@ -351,11 +327,7 @@ def has_zero_columns(observation: Observation) -> bool:
 
     Soteria does. A ReLU before the layer leaves some, too, as in the gradient of random samples:
     then more than half of the other columns must be zero.
-
-    Args:
-        observation: of one victim.
     """
-
     samples = random_samples(observation, observation.batch_size)
     with torch.no_grad():
         entry = first_dense_input(observation.model, samples)
@@ -369,8 +341,7 @@ def has_zero_columns(observation: Observation) -> bool:
 def neurons_of_samples(observation: Observation) -> int:
     """Return the number of neurons of the dense layer whose inputs are the samples.
 
-    Returns:
-        0 if there is no such layer, or the gradient of its weight or bias was not sent.
+    It is 0 if there is no such layer, or the gradient of its weight or bias was not sent.
     """
     try:
         layer = dense_layer_of_samples(observation.model, observation.input_shape)
@@ -384,11 +355,8 @@ def neurons_of_samples(observation: Observation) -> int:
 def exact_attacks(observation: Observation, spear: Spear | None = None) -> Iterator[Candidate]:
     """Yield the attacks on a dense layer whose inputs are the samples, the most exact first.
 
-    If only some values of the layer's gradient were sent, they are completed first.
-
-    Args:
-        observation: of one victim.
-        spear: SPEAR with another budget.
+    If only some values of the layer's gradient were sent, they are completed first. The observation
+    is of one victim; ``spear`` may have another budget.
     """
     candidates = _attacks_on_samples(observation, spear or Spear())
     if not observation.sent:
@@ -410,8 +378,11 @@ def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Cand
     if samples > neurons:
         return
     single = observation.protocol.local_steps == 1 and observation.protocol.batch_norm is None
-    if single and leaves_zeros(observation, random_samples(observation, PROBES)):
-        yield Candidate(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
+    if single:
+        layer = dense_layer_of_samples(observation.model, observation.input_shape)
+        drawn, labels = random_samples(observation, PROBES), torch.zeros(PROBES).long()
+        if (output_slopes(observation, layer, drawn, labels.to(drawn.device)) == 0).any():
+            yield Candidate(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
     if observation.modality == "image":
         mixed = f"{samples} samples are mixed in {neurons} neurons"
         if _noise_share(observation, neurons) > NOISY:
@@ -425,32 +396,21 @@ def _noise_share(observation: Observation, neurons: int) -> float:
 
     It cannot be told after several steps, with statistics of the batch, for as many samples as the
     layer has neurons or inputs, and if some values were not sent.
-
-    Args:
-        observation: of one victim.
-        neurons: of the layer.
     """
-    steps = observation.protocol.local_steps * observation.protocol.epochs
-    most = min(neurons, math.prod(observation.input_shape))
-    if (
-        steps > 1
-        or observation.protocol.batch_norm
-        or observation.batch_size >= most
-        or observation.sent
-    ):
+    protocol, most = observation.protocol, min(neurons, math.prod(observation.input_shape))
+    several = protocol.local_steps * protocol.epochs > 1
+    if several or protocol.batch_norm or protocol.batch_size >= most or observation.sent:
         return 0.0
     mixture = CPANoisy().mixture(observation)
     return observe_noise(mixture.weight[0], mixture.bias[0], observation.batch_size).noise_share
 
 
 def _is_kinked(observation: Observation) -> bool:
-
     return has_kinks(observation.model, random_samples(observation, 2 * PROBES))
 
 
 def random_samples(observation: Observation, count: int) -> torch.Tensor:
     """Draw uniform samples, always the same; Shape (N, *shape)."""
-
     generator = torch_stream(observation.seed, "best")
     shape = (count, *observation.input_shape)
     samples = torch.rand(shape, generator=generator, dtype=torch.float32)

@@ -99,11 +99,6 @@ class SameClass(UnrelatedImages):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """Return the granted samples in the order of the granted labels.
-
-        Raises:
-            IncompatibleError: the dataset had no training sample of a class to grant.
-        """
         samples, labels = (
             observation.granted[name].cpu().numpy() for name in ("class_sample", "labels")
         )
@@ -115,7 +110,7 @@ def _random_labels(observation: Observation) -> np.ndarray:
     """Draw labels of each victim; Shape (V, N)."""
     size = observation.batch_size
     streams = [stream(observation.seed, "blind labels", int(v)) for v in observation.victim_ids]
-    return np.stack([each.integers(observation.classes, size=size) for each in streams])
+    return np.stack([own.integers(observation.classes, size=size) for own in streams])
 
 
 def _unread(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
@@ -30,7 +29,6 @@ Term = Callable[["torch.Tensor"], "torch.Tensor"]
 CHECKED_EVERY = 50
 GAUSSIAN = 0.37456720749144
 """Mean log cosh of a standard normal variable."""
-IMAGE = 3
 TERMS = {
     "ne": "negentropy",
     "tv": "total variation",
@@ -44,26 +42,16 @@ CHOSEN = "ours, chosen on training images"
 
 @dataclass(frozen=True)
 class Objective:
-    """Sum of terms, minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
+    """Sum of weighted terms, minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
 
     Only the direction of a matrix's rows counts. Means are over rows, so that a weight has the same
     effect for every number of sources.
-
-    Args:
-        terms: of each victim's sources, with their weights.
     """
 
     terms: list[tuple[float, Term]]
 
     def evaluate(self, matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute value and gradient.
-
-        Args:
-            matrices: Shape (V, n, n).
-
-        Returns:
-            Shape (V) and (V, n, n).
-        """
+        """Compute value and gradient, Shape (V) and (V, n, n)."""
         matrices = matrices.detach().requires_grad_()
         rows = torch.nn.functional.normalize(matrices, dim=2)
         nothing = 0 * rows.sum((1, 2))
@@ -76,14 +64,10 @@ def negentropy(white: White, reference: float = 0.0) -> Term:
     """Return minus J of Eq. 8 with a = 1, over the centred sources, whose variance is one.
 
     Eq. 8 is ambiguous about the square; as in the authors' code it is that of the mean log cosh,
-    though their code then sets the term to zero. Without a reference, J grows from sources with
-    long tails (Laplace: 0.338) over Gaussian to uniform ones (0.401), so it is no measure of the
-    distance from a Gaussian.
-
-    Args:
-        white: whitened signals.
-        reference: mean log cosh that is subtracted; `GAUSSIAN` in the negentropy's usual
-            approximation (Hyvarinen and Oja 2000, Eq. 25).
+    though their code then sets the term to zero. Without a reference, a mean log cosh that is
+    subtracted, J grows from sources with long tails (Laplace: 0.338) over Gaussian to uniform ones
+    (0.401), so it is no measure of the distance from a Gaussian. `GAUSSIAN` is that of the
+    negentropy's usual approximation (Hyvarinen and Oja 2000, Eq. 25).
     """
     signals = white.signals
 
@@ -152,91 +136,49 @@ def descend(
     """Minimise from the first matrices on; a victim stops when its objective stalls.
 
     It stalls when it has decreased by less than ``tolerance``, relative to its size, since the last
-    check, `CHECKED_EVERY` iterations before. Without a tolerance the budget is spent.
-
-    Args:
-        objective: of V victims.
-        first: Shape (V, n, n).
-        optimizer: update rule of the matrices.
-        iterations: budget of every victim.
-        tolerance: see above.
-        part: of the job's journal; the search resumes from its checkpoint.
+    check, `CHECKED_EVERY` iterations before. Without a tolerance the budget is spent. The search
+    resumes from the checkpoint of its part of the job's journal.
 
     Returns:
         Matrices with the least objective among the checked iterations, and that objective.
     """
-    descent = Descent(first.flatten(1), optimizer, iterations, tolerance)
-    descent.resume(part.stored)
+    points, number = first.flatten(1), 0
+    rule = optimizer.begin(points, iterations)
+    best, least = points.clone(), points.new_full((len(points),), torch.inf)
+    spent, resting = torch.zeros(len(points)).long(), torch.zeros(len(points)).bool()
+    if part.stored:
+        saved = {name: torch.from_numpy(value) for name, value in part.stored.items()}
+        number, spent, resting = int(saved["number"]), saved["spent"], saved["resting"]
+        device = points.device
+        points, best, least = (saved[name].to(device) for name in ("points", "best", "least"))
+        moments = strip_prefix("optimizer", saved)
+        rule.resume({name: value.to(device) for name, value in moments.items()})
+
+    def over() -> bool:
+        return bool(resting.all()) or number > iterations
+
+    def state() -> dict[str, torch.Tensor]:
+        moments = {f"optimizer.{name}": value for name, value in rule.state().items()}
+        own = {"points": points, "best": best, "least": least, "spent": spent, "resting": resting}
+        return {"number": torch.tensor(number), **own, **moments}
+
     with Progress(iterations, "unmixing") as progress, part.stepping():
-        for _ in part.steps(lambda: not descent.over, descent.state):
-            values, gradients = objective.evaluate(descent.points.view_as(first))
-            if descent.judge(values):
-                done = descent.number - progress.done
-                progress.advance(done, objective=values.mean().item())
-            descent.step(gradients.flatten(1))
-        part.keep(descent.state())
-    return Unmixing(descent.best.view_as(first), descent.spent, descent.least)
-
-
-class Descent:
-    """State of the search of V victims; arguments as for `descend`."""
-
-    KEPT = ("points", "best", "least", "spent", "resting")
-
-    def __init__(
-        self,
-        points: torch.Tensor,
-        optimizer: GradientOptimizerSpec,
-        iterations: int,
-        tolerance: float | None,
-    ) -> None:
-        self.points, self.iterations = points, iterations
-        self.least_gain = -torch.inf if tolerance is None else tolerance
-        self.optimizer = optimizer.begin(points, iterations)
-        self.best, self.least = points.clone(), points.new_full((len(points),), torch.inf)
-        self.spent = torch.zeros(len(points)).long()
-        self.resting = torch.zeros(len(points)).bool()
-        self.number = 0
-
-    @property
-    def over(self) -> bool:
-        """True if all victims have stopped, or the budget is spent."""
-        return bool(self.resting.all()) or self.number > self.iterations
-
-    def judge(self, values: torch.Tensor) -> bool:
-        """Update the least objective and the stopped victims; return True if this was a check."""
-        if self.number % CHECKED_EVERY and self.number != self.iterations:
-            return False
-        running = ~self.resting.to(values.device)
-        rests = self.least - values < self.least_gain * values.abs()
-        better = running & (values < self.least)
-        self.best[better], self.least[better] = self.points[better], values[better]
-        self.spent[running.cpu()] = self.number
-        self.resting |= rests.cpu()
-        return True
-
-    def step(self, gradients: torch.Tensor) -> None:
-        """Move, unless that was the last check."""
-        self.number += 1
-        if not self.over:
-            self.points = self.optimizer.step(self.points, gradients)
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the state that one step passes to the next."""
-        moments = {f"optimizer.{name}": each for name, each in self.optimizer.state().items()}
-        own = {name: getattr(self, name) for name in self.KEPT}
-        return {"number": torch.tensor(self.number), **own, **moments}
-
-    def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore the state that `state` returned, if there is one."""
-        if not state:
-            return
-        self.number = int(state["number"])
-        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
-        for name in self.KEPT:
-            setattr(self, name, tensors[name].to(getattr(self, name).device))
-        moments = strip_prefix("optimizer", tensors)
-        self.optimizer.resume({name: each.to(self.points.device) for name, each in moments.items()})
+        for _ in part.steps(lambda: not over(), state):
+            values, gradients = objective.evaluate(points.view_as(first))
+            if number % CHECKED_EVERY == 0 or number == iterations:
+                running = ~resting.to(values.device)
+                stalled = -torch.inf if tolerance is None else tolerance * values.abs()
+                rests = least - values < stalled
+                better = running & (values < least)
+                best[better], least[better] = points[better], values[better]
+                spent[running.cpu()] = number
+                resting |= rests.cpu()
+                progress.advance(number - progress.done, objective=values.mean().item())
+            number += 1
+            if not over():
+                points = rule.step(points, gradients.flatten(1))
+        part.keep(state())
+    return Unmixing(best.view_as(first), spent, least)
 
 
 class CocktailParty(Spec):
@@ -348,7 +290,7 @@ class CPA(CocktailParty, InputUnmixing):
 
     @override
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
-        return {"tv": lambda: total_variation(white, shape)} if len(shape) == IMAGE else {}
+        return {"tv": lambda: total_variation(white, shape)} if len(shape) == 3 else {}
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:

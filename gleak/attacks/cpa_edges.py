@@ -1,13 +1,4 @@
-"""The cocktail party attack on edges: independent components of differences between pixels.
-
-Images of a batch resemble each other in their broad layout (bright above, dark below), and so
-do not look independent; their edges lie in different places. Differences are linear, so a
-mixture of images has the same mixture of differences.
-
-The differences of an image of one colour are all zero, so that unmixing by differences does not
-detect it, and adds arbitrary shares of it to the other images. It is found in the space of the
-gradients, in the direction in which differences vanish.
-"""
+"""The cocktail party attack on edges: independent components of differences between pixels."""
 
 from __future__ import annotations
 
@@ -40,7 +31,6 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.runtime.checkpointing import Part
 
-ROWS, COLUMNS = 2, 3
 FAINT = 0.01
 """Weight of the mean colours relative to the differences."""
 LARGEST_RESIDUAL = 1e-2
@@ -51,15 +41,11 @@ POWER = parameter(0.5, "of the differences' magnitude in the likelihood", source
 def differences(images: torch.Tensor, orders: int = 2) -> torch.Tensor:
     """Compute differences along rows and columns, of the first order and optionally the second.
 
-    Args:
-        images: Shape (K, C, H, W).
-        orders: 1 or 2; a side too short for an order has no such differences.
-
-    Returns:
-        Shape (K, C, D): differences of all channels at the same position are in one column.
+    A side too short for an order has no such differences. Those of all channels at one position are
+    in one column; Shape (K, C, H, W) to (K, C, D).
     """
     steps = []
-    for axis in (ROWS, COLUMNS):
+    for axis in (2, 3):
         differing = images
         for _ in range(orders):
             differing = differing.diff(dim=axis)
@@ -72,14 +58,9 @@ def white_differences(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute differences of mixed images, transformed to unit covariance.
 
-    Every victim's are those of its largest principal components. The images' mean colours count as
-    one more position, with a small weight: for an image of one colour, which has no differences,
+    Every victim's are those of its n largest principal components. The images' mean colours count
+    as one more position, with a small weight: for an image of one colour, which has no differences,
     they are the only signal.
-
-    Args:
-        mixtures: Shape (V, rows, F).
-        count: n, of sources.
-        shape: of an image, (C, H, W).
 
     Returns:
         The signals, Shape (V, n, C, D), and the transform from the mixtures' rows, in double
@@ -99,14 +80,7 @@ def white_differences(
 
 
 def unmix_edges(mixture: Mixture, count: int, shape: tuple[int, ...], power: float) -> Unmixing:
-    """Unmix images by FastICA, then maximum likelihood, of their differences.
-
-    Args:
-        mixture: of victims with the same number of sources.
-        count: number of sources.
-        shape: of an image, (C, H, W).
-        power: of the differences' magnitude in the likelihood.
-    """
+    """Unmix images by FastICA, then maximum likelihood with a `Contrast`, of their differences."""
     white, transform = white_differences(mixture.weight, count, shape)
     first = fixed_point(white, LAPLACIAN)
     unmixing = maximise_likelihood(white, first, Contrast(power, smoothing=0.1))
@@ -115,12 +89,10 @@ def unmix_edges(mixture: Mixture, count: int, shape: tuple[int, ...], power: flo
 
 @dataclass(frozen=True)
 class FlatImage:
-    """Image of one colour in one victim's mixture, in double precision.
+    """Image of one colour in one victim's mixture, Shape (F), in double precision.
 
-    Args:
-        row: u, with u G the image and u b = 1; Shape (neurons).
-        image: Shape (F).
-        space: orthonormal columns that span those of the gradients; Shape (neurons, n).
+    The row u, Shape (neurons), gives it: u G is the image and u b = 1. The space has orthonormal
+    columns that span those of the gradients; Shape (neurons, n).
     """
 
     row: torch.Tensor
@@ -130,11 +102,8 @@ class FlatImage:
     def derivatives(self, candidates: torch.Tensor) -> torch.Tensor | None:
         """Select the image's derivatives at the layer's outputs from candidates, and scale them.
 
-        Args:
-            candidates: of the image, one for each label, up to a factor; Shape (K, neurons).
-
-        Returns:
-            Shape (neurons); None if none of them lies in the column space of the gradients.
+        There is a candidate for each label, up to a factor; Shape (K, neurons) to (neurons), or
+        None if none of them lies in the column space of the gradients.
         """
         if self.space.shape[0] == self.space.shape[1]:
             return None
@@ -150,19 +119,11 @@ class FlatImage:
 def find_flat_image(
     weight: torch.Tensor, bias: torch.Tensor, most: int, shape: tuple[int, ...]
 ) -> FlatImage | None:
-    """Find the image of one colour in one victim's mixture.
+    """Find the image of one colour in one victim's mixture of at most so many samples.
 
     The number of images that differ from pixel to pixel is the rank of the mixtures' differences;
-    if the rank of the mixtures, including the bias, is higher by one, one image does not.
-
-    Args:
-        weight: G; Shape (neurons, F).
-        bias: b; Shape (neurons).
-        most: maximum number of samples.
-        shape: of an image, (C, H, W).
-
-    Returns:
-        None if there is none, if there are several, or if noise hides it.
+    if the rank of the mixtures, including the bias, is higher by one, one image does not. Return
+    None if there is none, if there are several, or if noise hides it.
     """
     weight, bias = weight.double(), bias.double()
     joint = torch.cat([weight, weight.shape[1] ** 0.5 * bias[:, None]], 1)
@@ -186,14 +147,10 @@ def find_flat_image(
 def without(
     mixture: Mixture, victim: int, image: FlatImage, derivatives: torch.Tensor | None
 ) -> Mixture:
-    """Remove the image of one colour from the mixture of one victim.
+    """Remove the image of one colour from the mixture of one victim, in a copy.
 
-    Args:
-        mixture: of V victims; not modified.
-        victim: its index.
-        image: of this victim.
-        derivatives: of the image at the layer's outputs, Shape (neurons). None: unknown; then the
-            remaining images may contain arbitrary shares of this one.
+    If its derivatives at the layer's outputs, Shape (neurons), are not known, the remaining images
+    may contain arbitrary shares of this one.
     """
     taken = image.row / image.row.square().sum() if derivatives is None else derivatives
     weight, bias = mixture.weight.clone(), mixture.bias.clone()
@@ -214,17 +171,17 @@ def find_flat_images(observation: Observation, mixture: Mixture) -> dict[int, Fl
 class CPAEdges(InputUnmixing):
     """CPA on better signals: the differences between neighbouring pixels instead of intensities.
 
-    Intensities of natural images are close to Gaussian and similar across images. Their differences
-    are sparse, at the same places in all colours, and nearly independent across images. Plain
-    independent component analysis therefore separates them, without weights to tune: FastICA's
-    fixed point, then the maximum of a likelihood that does not require uncorrelated sources (see
-    `gleak.attacks.unmixing.independent_components`).
+    Intensities of natural images are close to Gaussian and similar across images, in their broad
+    layout (bright above, dark below). Their differences are sparse, at the same places in all
+    colours, and nearly independent across images; a mixture of images has the same mixture of
+    differences. Plain independent component analysis therefore separates them, without weights to
+    tune: FastICA's fixed point, then the maximum of a likelihood that does not require uncorrelated
+    sources (see `gleak.attacks.unmixing.independent_components`).
 
     An image of one colour has no differences. It is found in the residual where the differences of
     all other images vanish; then its gradient is computed, for each label it may have, and
-    subtracted. For several local steps its gradient is
-    unknown, so the other images contain a share of it. Of several images of one colour none is
-    found.
+    subtracted. For several local steps its gradient is unknown, so the other images contain a share
+    of it. Of several images of one colour none is found.
     """
 
     source = "ours, after CPA section III; Hyvarinen and Oja 2000; Ablin et al. 2018"

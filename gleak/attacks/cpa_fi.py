@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from gleak.attacks.base import LABELS, AttackSummary, SearchCost
 from gleak.attacks.cpa import CocktailParty, Term, magnitude, mixed_signs
-from gleak.attacks.inversion_attack import EmbeddingUnmixing, InversionSearch, inversion
+from gleak.attacks.inversion_attack import EmbeddingUnmixing, InversionSearch
 from gleak.attacks.matching.choice import check_gradients
 from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.gradient_matching import GradientMatching
@@ -92,7 +92,6 @@ class CPAFIGM(CPAFI):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check, too, that clients send what is unmixed, and that gradients can be matched."""
         super().check_network(network, shape, classes, client)
         check_trained(network, super().reads(network, shape) or frozenset())
         check_gradients(network, client.loss, shape, classes)
@@ -118,5 +117,5 @@ class CPAFIGM(CPAFI):
             compared=self.compared,
         )
         matching = GradientMatching.of(observation, parts)
-        features = inversion(observation, embeddings, self.search_parts())
+        features = self.inversion(observation, embeddings)
         return GuidedInversion.of(features, matching, self.gm)

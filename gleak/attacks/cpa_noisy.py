@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import ClassVar
 
 from typing_extensions import override
@@ -13,26 +11,13 @@ from gleak.artifacts.private import UNKNOWN
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, MID_GREY, AttackSummary
 from gleak.attacks.cpa_edges import POWER, unmix_edges
-from gleak.attacks.first_layer import output_slopes, scaled_layer
-from gleak.attacks.matching.label_inference import (
-    classifier_gradient,
-    classifier_of,
-    infer_by_argmin,
-)
+from gleak.attacks.first_layer import classifier_scores, output_slopes, scaled_layer
+from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing import noisy_mixtures
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, by_bias, separate
-from gleak.attacks.unmixing.noisy_mixtures import (
-    Denoised,
-    Expected,
-    ImagePrior,
-    NoisyMixture,
-    estimate_images,
-    estimate_outputs,
-    observe_noise,
-    regress,
-    smooth,
-)
+from gleak.attacks.unmixing.noisy_mixtures import Denoised, Expected, ImagePrior
 from gleak.attacks.unmixing_attack import InputUnmixing
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -69,8 +54,8 @@ class CPANoisy(InputUnmixing):
       gradients and a prior of natural images give better images
       (`gleak.attacks.unmixing.noisy_mixtures.ImagePrior`). Both steps are repeated in turn, and
       each takes into account how uncertain the other's result is. The labels of the batch follow
-      from the classifier's gradient less the probabilities that the network predicts for the
-      images, and each image gets the one that suits its derivatives.
+      from the classifier's gradient less the probabilities predicted for the images, and each image
+      gets the one that suits its derivatives.
 
     Noise is taken to be independent and of the same variance in all values of the layer. The result
     has the labels that fit the images; samples that were not found have none.
@@ -146,12 +131,8 @@ class CPANoisy(InputUnmixing):
 class FirstLayer:
     """The dense layer that takes the samples, and what the network makes of its outputs.
 
-    Args:
-        observation: gives the network, the loss and the classes.
-        name: of the layer.
-        scaling: of the samples before it.
-        weight: in double precision; Shape (neurons, F).
-        bias: Shape (neurons).
+    Samples are scaled before the layer. Its weight, Shape (neurons, F), and bias, Shape (neurons),
+    are in double precision.
     """
 
     observation: Observation
@@ -167,15 +148,9 @@ class FirstLayer:
     def slopes(
         self, inputs: torch.Tensor, outputs: torch.Tensor, labels: torch.Tensor
     ) -> torch.Tensor:
-        """Compute the loss's derivatives at outputs of the layer.
+        """Compute the loss's derivatives at outputs of the layer; Shape (..., neurons).
 
-        Args:
-            inputs: of the layer, for what bypasses it; Shape (..., F).
-            outputs: Shape (..., neurons).
-            labels: Shape (...).
-
-        Returns:
-            Shape (..., neurons).
+        Its inputs, Shape (..., F), are for what bypasses it.
         """
         samples = self.scaling.samples_of(inputs).expand(*labels.shape, -1).flatten(0, -2)
         slopes = output_slopes(
@@ -190,9 +165,7 @@ class FirstLayer:
     def labels(self, inputs: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         """Assign the labels of the batch to the samples by the direction of their derivatives.
 
-        Args:
-            inputs: of the layer; Shape (N, F).
-            gradients: observed at the outputs, up to a common factor; Shape (neurons, N).
+        Gradients are those observed at the outputs, up to a common factor; Shape (neurons, N).
         """
         from scipy.optimize import linear_sum_assignment
 
@@ -208,12 +181,11 @@ class FirstLayer:
     def batch_labels(self, inputs: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         """Infer the labels of the batch, in no order, from the classifier's gradient; Shape (N).
 
-        Args:
-            inputs: of the layer, which give the predicted probabilities; Shape (N, F).
-            factor: of the samples' gradients in the observed one.
+        Inputs of the layer give the predicted probabilities; the factor is that of the samples'
+        gradients in the observed one.
         """
         seen = self.observation
-        scores = classifier_gradient(classifier_of(seen), mean_gradients(seen))
+        scores = classifier_scores(seen)
         if seen.protocol.loss == "cross_entropy":
             samples = self.scaling.samples_of(inputs).unflatten(1, seen.input_shape)
             logits = seen.model(samples.to(scores))
@@ -230,13 +202,7 @@ class FirstLayer:
         """Compute mean and variance of the derivatives at the outputs, given uncertain inputs.
 
         A neuron whose output is close to zero may be active or not. Clients may have scaled their
-        gradient: the common factor is that of the observed derivatives.
-
-        Args:
-            images: inputs of the layer.
-            labels: Shape (N).
-            gradients: see `labels`.
-            stream: of random numbers.
+        gradient: the common factor is that of the observed derivatives, as for `labels`.
         """
         errors = (images.covariance.diagonal().clamp(min=0) / images.images.shape[1]).sqrt()
         spread = errors[:, None] * self.weight.norm(dim=1)
@@ -255,13 +221,7 @@ def _factor(gradients: torch.Tensor, observed: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Turn:
-    """Samples of one victim after a turn.
-
-    Args:
-        samples: in [0, 1]; Shape (N, F).
-        labels: Shape (N).
-        misfit: see `gleak.attacks.unmixing.noisy_mixtures.OutputGradients`.
-    """
+    """Samples of one victim after a turn, Shape (N, F); labels; see `OutputGradients.misfit`."""
 
     samples: torch.Tensor
     labels: torch.Tensor
@@ -269,13 +229,7 @@ class Turn:
 
 
 def unmix_victim(observation: Observation, count: int, power: float, turns: int) -> Turn:
-    """Unmix one victim.
-
-    Args:
-        observation: of the victim.
-        count: N, of samples; with none, there is no result.
-        power: see `unmix_edges`.
-        turns: improvements of the separated images.
+    """Unmix N samples of one victim by `unmix_edges` of the smoothed gradient, then improve them.
 
     Raises:
         IncompatibleError: the network does not begin with a dense layer that has a bias.
@@ -287,49 +241,26 @@ def unmix_victim(observation: Observation, count: int, power: float, turns: int)
         return Turn(layer.weight[:0], torch.zeros(0, dtype=torch.long), 0.0)
     gradients = mean_gradients(observation)
     weight, bias = (gradients[f"{name}.{part}"][0] for part in PARTS)
-    mixture = observe_noise(weight, bias, count)
+    mixture = noisy_mixtures.observe_noise(weight, bias, count)
     prior = ImagePrior.natural(observation.input_shape, layer.weight)
     prior = prior.scaled(scaling.gain.double(), scaling.offset.double())
     stream = torch_stream(observation.seed, "cpa_noisy", int(observation.victim_ids[0]))
-    separated = separate_smoothed(layer, mixture, smooth(mixture, prior), power)
-    return next(islice(improve(layer, mixture, prior, separated, stream), turns, None))
-
-
-def separate_smoothed(
-    layer: FirstLayer, mixture: NoisyMixture, weight: torch.Tensor, power: float
-) -> Denoised:
-    """Separate the images of a smoothed gradient by their edges; returns inputs of the layer.
-
-    Args:
-        layer: whose inputs they are.
-        mixture: the noisy one, of which the bias is taken.
-        weight: its smoothed weight; Shape (neurons, F).
-        power: see `unmix_edges`.
-    """
-    bias, count, shape = mixture.gradients[:, -1], mixture.samples, layer.observation.input_shape
-    of_samples = Mixture(layer.scaling.gradient_of_samples(weight, bias)[None], bias[None])
+    smoothed, shape = noisy_mixtures.smooth(mixture, prior), observation.input_shape
+    bias = mixture.gradients[:, -1]
+    of_samples = Mixture(scaling.gradient_of_samples(smoothed, bias)[None], bias[None])
     sources = separate(
         of_samples, [count], count, lambda kept, number: unmix_edges(kept, number, shape, power)
     )
     samples = by_bias(sources.values, sources.factors)[0][0]
-    errors = FIRST_ERROR**2 * layer.scaling.gain.double().square().sum()
-    return Denoised(layer.scaling.of_samples(samples), errors * torch.eye(count).to(samples))
-
-
-def improve(
-    layer: FirstLayer,
-    mixture: NoisyMixture,
-    prior: ImagePrior,
-    images: Denoised,
-    stream: torch.Generator,
-) -> Iterator[Turn]:
-    """Yield the samples, then better ones from turn to turn, without end."""
-    while True:
-        samples = layer.scaling.samples_of(images.images).clamp(0, 1)
-        images = replace(images, images=layer.scaling.of_samples(samples))
-        gradients = regress(mixture, images)
-        labels = layer.labels(images.images, gradients)
-        expected = layer.expected(images, labels, gradients, stream)
-        outputs = estimate_outputs(mixture, images, expected)
-        yield Turn(samples, labels, outputs.misfit)
-        images = estimate_images(mixture, outputs, prior)
+    errors = FIRST_ERROR**2 * scaling.gain.double().square().sum()
+    images = Denoised(scaling.of_samples(samples), errors * torch.eye(count).to(samples))
+    for turn in range(turns + 1):
+        samples = scaling.samples_of(images.images).clamp(0, 1)
+        images = replace(images, images=scaling.of_samples(samples))
+        derivatives = noisy_mixtures.regress(mixture, images)
+        labels = layer.labels(images.images, derivatives)
+        expected = layer.expected(images, labels, derivatives, stream)
+        outputs = noisy_mixtures.estimate_outputs(mixture, images, expected)
+        if turn < turns:
+            images = noisy_mixtures.estimate_images(mixture, outputs, prior)
+    return Turn(samples, labels, outputs.misfit)

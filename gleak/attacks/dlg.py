@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from typing_extensions import override
 
-from gleak.attacks.matching.distances import L2, DistanceSpec
+from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.optimizers import Adam, OptimizerSpec
 from gleak.attacks.matching.parts import LabelRule, Parts
 from gleak.attacks.matching.quasi_newton import LBFGS
-from gleak.attacks.matching.starts import Normal, Patterned, StartSpec
-from gleak.attacks.matching_attack import MatchingAttack, QuasiNewtonAttack
+from gleak.attacks.matching.starts import Normal, Patterned
+from gleak.attacks.matching_attack import Distance, MatchingAttack, QuasiNewtonAttack, Start
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 
@@ -25,9 +26,7 @@ class DLG(QuasiNewtonAttack):
 
     source = "Zhu et al. 2019; [45] in CPL"
 
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy input", source="DLG"
-    )
+    start: Start = parameter(Normal(), "first dummy input", source="DLG")
 
     @override
     def parts(self) -> Parts:
@@ -48,9 +47,7 @@ class DLGAdam(MatchingAttack):
 
     iterations: int = parameter(10000, "budget of one victim", source="AGIC section V-A", ge=1)
     lr: float = parameter(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy input", source="DLG"
-    )
+    start: Start = parameter(Normal(), "first dummy input", source="DLG")
     labels: LabelRule = parameter("rows", "label inference rule", source="AGIC section V-A")
 
     @override
@@ -66,7 +63,7 @@ class DLGAdam(MatchingAttack):
 
 
 @register("idlg")
-class IDLG(QuasiNewtonAttack):
+class IDLG(DLG):
     """DLG with labels inferred from the signs of the classifier's gradient.
 
     The rule is exact for one sample. For a batch of N samples it takes the N most negative rows, so
@@ -75,15 +72,11 @@ class IDLG(QuasiNewtonAttack):
 
     source = "Zhao et al. 2020"
 
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy input", source="iDLG"
-    )
+    start: Start = parameter(Normal(), "first dummy input", source="iDLG")
 
     @override
     def parts(self) -> Parts:
-        return Parts(
-            start=self.start, labels="sign", distance=L2(), optimizer=LBFGS(), **self.common()
-        )
+        return replace(super().parts(), labels="sign")
 
 
 @register("cpl")
@@ -92,15 +85,11 @@ class CPL(QuasiNewtonAttack):
 
     source = "CPL Algorithm 1 and section 4.1"
 
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Patterned(), "first dummy input", source="CPL section 4.1"
-    )
+    start: Start = parameter(Patterned(), "first dummy input", source="CPL section 4.1")
     labels: LabelRule = parameter(
         "argmin", "label inference rule", source="CPL Algorithm 1, line 9"
     )
-    distance: Annotated[DistanceSpec, nested("distance")] = parameter(
-        L2(), "between gradients", source="CPL Algorithm 1, line 12"
-    )
+    distance: Distance = parameter(L2(), "between gradients", source="CPL Algorithm 1, line 12")
     optimizer: Annotated[OptimizerSpec, nested("optimizer")] = parameter(
         LBFGS(), "optimizer of the dummy input", source="CPL section 3.1"
     )

@@ -33,10 +33,6 @@ def dense_layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> 
 
     They are flattened, and may be normalised.
 
-    Args:
-        network: in the mode in which it is attacked.
-        shape: shape of a sample.
-
     Raises:
         IncompatibleError: the model has no such layer.
     """
@@ -44,11 +40,7 @@ def dense_layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> 
 
 
 def scaled_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> tuple[str, Scaling]:
-    """Return the name of the layer of `dense_layer_of_samples`, and the scaling of the samples.
-
-    Raises:
-        IncompatibleError: the model has no such layer.
-    """
+    """Return the name of the layer of `dense_layer_of_samples`, and the scaling of the samples."""
     layer = first_dense_layer(network, shape)
     if layer is None or layer.scaling is None:
         raise IncompatibleError(
@@ -96,6 +88,11 @@ def label_parameters(model: torch.nn.Module, input_shape: tuple[int, ...]) -> fr
     return frozenset(parameters_of_labels(classifier)[:1])
 
 
+def classifier_scores(observation: Observation) -> torch.Tensor:
+    """Return the gradient of the classifier's bias, by which CPL infers labels; (V, classes)."""
+    return classifier_gradient(classifier_of(observation), mean_gradients(observation))
+
+
 def output_slopes(
     observation: Observation,
     layer: str,
@@ -110,10 +107,7 @@ def output_slopes(
         layer: name of a dense layer that the model uses once.
         inputs: of the model, also for the parts of it that bypass the layer; Shape (M, *shape).
         labels: Shape (M).
-        outputs: that replace those of the layer; Shape (M, neurons).
-
-    Returns:
-        Shape (M, neurons).
+        outputs: that replace those of the layer; Shape (M, neurons), as are the gradients.
     """
     like = next(observation.model.parameters())
     dense = observation.model.get_submodule(layer)
@@ -143,20 +137,6 @@ def output_slopes(
     return slopes
 
 
-def leaves_zeros(observation: Observation, samples: torch.Tensor) -> bool:
-    """Return True if gradients at the outputs of the dense layer of samples have exact zeros.
-
-    A ReLU behind it leaves them.
-
-    Args:
-        observation: gives the model, which has such a layer, and the loss.
-        samples: random ones; Shape (N, *shape).
-    """
-    layer = dense_layer_of_samples(observation.model, observation.input_shape)
-    slopes = output_slopes(observation, layer, samples, samples.new_zeros(len(samples)).long())
-    return bool((slopes == 0).any())
-
-
 class DenseFirstAttack(AttackSpec):
     """Base class of attacks that recover samples from a dense layer whose inputs they are.
 
@@ -168,13 +148,16 @@ class DenseFirstAttack(AttackSpec):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
-        check_begins_dense(self, model, self.instead)
+        if model.first_layer == "convolution":
+            raise IncompatibleError(
+                f"attack {self} needs a first layer that is dense, but model {model} begins with "
+                f"a convolution; {self.instead}"
+            )
 
     @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the first and the last layer are dense."""
         dense_layer_of_samples(network, shape)
         check_rule(network, shape, classes, "argmin")
         super().check_network(network, shape, classes, client)
@@ -184,15 +167,6 @@ class DenseFirstAttack(AttackSpec):
         """Return the names of the layer's weight and bias, and of the parameter of labels."""
         layer = dense_layer_of_samples(model, input_shape)
         return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
-
-
-def check_begins_dense(attack: AttackSpec, model: ModelSpec, instead: str) -> None:
-    """Raise `IncompatibleError` if the first layer is a convolution."""
-    if model.first_layer == "convolution":
-        raise IncompatibleError(
-            f"attack {attack} needs a first layer that is dense, but model {model} begins with a "
-            f"convolution; {instead}"
-        )
 
 
 @register("aono")
@@ -221,20 +195,14 @@ class Aono(DenseFirstAttack):
         bias = observed[f"{layer}.bias"]
         weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
         inputs = read_inputs(weight, bias, samples)
-        scores = classifier_gradient(classifier_of(observation), observed)
-        return exact_reconstruction(observation, inputs, infer_by_argmin(scores, samples))
+        labels = infer_by_argmin(classifier_scores(observation), samples)
+        return exact_reconstruction(observation, inputs, labels)
 
 
 def exact_reconstruction(
     observation: Observation, inputs: torch.Tensor, labels: torch.Tensor
 ) -> Reconstruction:
-    """Return a reconstruction of which samples that were not recovered are mid-grey.
-
-    Args:
-        observation: of the victims.
-        inputs: not finite where not recovered; Shape (V, N, F).
-        labels: Shape (V, N).
-    """
+    """Return a reconstruction whose inputs are mid-grey where they are not finite; (V, N, F)."""
     recovered = inputs.isfinite()
     samples = inputs.where(recovered, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)
     return Reconstruction(

@@ -85,7 +85,6 @@ def samples_of_class(observation: Observation, target: int) -> torch.Tensor:
     minus the class's share of the batch. A defence may have scaled it, so any negative value counts
     as at least one sample.
     """
-
     _, bias = _last_layer(observation)
     share = -mean_gradients(observation)[bias][:, target]
     counts = (share * observation.batch_size).round().clamp(1, observation.batch_size)
@@ -125,6 +124,5 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
 
 
 def _last_layer(observation: Observation) -> tuple[str, str]:
-    """Return the names of the last layer's weight and bias."""
     network, shape = observation.model, observation.input_shape
     return find_classifier(network, shape, observation.classes).dense_parameters()

@@ -17,8 +17,6 @@ from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
 
-GRANT = "batch_norm_statistics"
-
 
 @register("gradinversion")
 class GradInversion(SignedAdamAttack):
@@ -55,7 +53,7 @@ class GradInversion(SignedAdamAttack):
     @override
     def grants(self) -> frozenset[str]:
         """Grants of the search, and the statistics if the spec says that they are granted."""
-        known = {GRANT} if self.statistics == "granted" else set()
+        known = {"batch_norm_statistics"} if self.statistics == "granted" else set()
         return super().grants | known
 
     @override
@@ -77,7 +75,6 @@ class GradInversion(SignedAdamAttack):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that layers have the statistics, and that gradients can be matched."""
         super().check_network(network, shape, classes, client)
         check_statistics(network, shape, self.statistics)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -18,14 +18,15 @@ from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import SearchParts
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.problem import Problem, mean_gradients
-from gleak.attacks.matching.starts import Normal, StartSpec
+from gleak.attacks.matching.starts import Normal
+from gleak.attacks.matching_attack import Start
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import Sources, embeddings_by_sign
 from gleak.attacks.unmixing_attack import UnmixingAttack
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.core.registry import nested, register
+from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
@@ -33,8 +34,6 @@ from gleak.models.batching import interacting_layer
 from gleak.models.examination import check_searchable
 from gleak.models.layer_search import features_before, first_dense_layer
 from gleak.models.tracing import describe_layer
-
-TWO_SIGNS = ("tanh", "leaky_relu")
 
 
 class InversionSearch(Spec):
@@ -55,9 +54,7 @@ class InversionSearch(Spec):
     tv: float = parameter(
         0.1, "weight of the images' total variation", source="CPA reference", ge=0
     )
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy images", source="ours"
-    )
+    start: Start = parameter(Normal(), "first dummy images", source="ours")
     box: bool = parameter(True, "clip values to [0, 1] at each step", source="ours")
 
     def search_parts(self) -> SearchParts:
@@ -71,70 +68,8 @@ class InversionSearch(Spec):
         )
 
 
-def check_inversion(
-    attack: AttackSpec, parts: SearchParts, dataset: DatasetSpec, model: ModelSpec
-) -> None:
-    """Raise `IncompatibleError` if the start does not suit the data, or a model has no features."""
-    try:
-        parts.start.check(dataset)
-    except IncompatibleError as error:
-        raise IncompatibleError(f"attack {attack}: {error}") from None
-    if model.first_layer == "dense":
-        raise IncompatibleError(
-            f"attack {attack} inverts the features before the first dense layer, but model "
-            f"{model} begins with that layer; use cpa"
-        )
-
-
-def inversion_cost(parts: SearchParts) -> SearchCost:
-    """Return the cost of first derivatives, as no second ones are needed."""
-    return SearchCost(evaluations=parts.iterations, passes=3)
-
-
-def inversion_summary(parts: SearchParts) -> AttackSummary:
-    """Return the summary of the search; labels are inferred from the classifier's gradient."""
-    return AttackSummary(
-        losses=("cosine of embeddings",),
-        terms=terms_of(parts),
-        optimizers=(str(parts.optimizer),),
-        labels=LABELS["argmin"],
-    )
-
-
-def inversion(
-    observation: Observation, embeddings: torch.Tensor, parts: SearchParts
-) -> FeatureInversion:
-    """Return the optimisation problem of finding images with given embeddings.
-
-    The labels are inferred from the classifier's gradient by CPL's rule, in ascending order; it is
-    unknown which image has which label.
-
-    Args:
-        observation: of the victims.
-        embeddings: Shape (V, N, E).
-        parts: of the search.
-
-    Raises:
-        IncompatibleError: the network's first dense layer takes no features of the images.
-    """
-    layer = embedding_layer(observation.model, observation.input_shape)
-    labels = inferred_labels("argmin", observation, mean_gradients(observation))
-    return FeatureInversion(
-        parts=parts,
-        observed={EMBEDDINGS: embeddings},
-        targets=torch.nn.functional.one_hot(labels, observation.classes).to(embeddings),
-        shape=(observation.batch_size, *observation.input_shape),
-        classes=observation.classes,
-        features=features_before(observation.model, layer),
-    )
-
-
 def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
     """Return the name of the first dense layer with a bias, whose inputs are features of samples.
-
-    Args:
-        network: in the mode in which it is attacked.
-        shape: shape of a sample.
 
     Raises:
         IncompatibleError: there is none, its inputs are the samples themselves, or samples interact
@@ -162,63 +97,10 @@ def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
     return layer.name
 
 
-@register("fi")
-class FI(InversionSearch, AttackSpec):
-    """Feature inversion of the true embeddings, which are granted.
+class InversionAttack(AttackSpec):
+    """Base class of attacks that end with the search for images with given embeddings.
 
-    No server knows them. This is the upper bound of `cpa_fi`, whose embeddings are estimates.
-    """
-
-    source = "CPA section IV-B, Eq. 12"
-    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
-    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
-    takes_batch_statistics: ClassVar[bool] = False
-    budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
-
-    @property
-    @override
-    def grants(self) -> frozenset[str]:
-        """Grants of the start, and the embeddings."""
-        return self.start.grants | {"embeddings"}
-
-    @override
-    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        super().check(dataset, model, client)
-        check_inversion(self, self.search_parts(), dataset, model)
-
-    @override
-    def check_network(
-        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
-    ) -> None:
-        """Check that the network has features and a dense layer of logits."""
-        super().check_network(network, shape, classes, client)
-        embedding_layer(network, shape)
-        check_rule(network, shape, classes, "argmin")
-
-    @override
-    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
-        return label_parameters(model, input_shape)
-
-    @override
-    def cost(self) -> SearchCost:
-        return inversion_cost(self.search_parts())
-
-    @override
-    def summary(self) -> AttackSummary:
-        return inversion_summary(self.search_parts())
-
-    @override
-    def reconstruct(self, observation: Observation) -> Reconstruction:
-        embeddings = observation.granted["embeddings"]
-        result = solve(inversion(observation, embeddings, self.search_parts()), observation)
-        return replace(result, embeddings=embeddings.float().cpu().numpy())
-
-
-class EmbeddingUnmixing(UnmixingAttack):
-    """Base class of attacks on convolutional networks: unmixing, then feature inversion.
-
-    Embeddings follow a ReLU, which makes them nonnegative, so that their sign is known. Fields and
-    components of the inversion come from `InversionSearch`.
+    Its fields and components come from `InversionSearch`.
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
@@ -238,34 +120,106 @@ class EmbeddingUnmixing(UnmixingAttack):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
-        check_inversion(self, self.search_parts(), dataset, model)
-        if (activation := getattr(model, "activation", "relu")) in TWO_SIGNS:
+        try:
+            self.search_parts().start.check(dataset)
+        except IncompatibleError as error:
+            raise IncompatibleError(f"attack {self}: {error}") from None
+        if model.first_layer == "dense":
             raise IncompatibleError(
-                f"attack {self} needs embeddings that are not negative, but model {model} has "
-                f"activation={activation}; use activation=relu"
+                f"attack {self} inverts the features before the first dense layer, but model "
+                f"{model} begins with that layer; use cpa"
             )
 
     @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check, too, that the network has features and a dense layer of logits."""
         super().check_network(network, shape, classes, client)
         embedding_layer(network, shape)
         check_rule(network, shape, classes, "argmin")
 
     @override
     def cost(self) -> SearchCost:
-        return inversion_cost(self.search_parts())
+        """Return the cost of first derivatives, as no second ones are needed."""
+        return SearchCost(evaluations=self.search_parts().iterations, passes=3)
 
     @override
     def summary(self) -> AttackSummary:
         """Return the summary of the inversion alone."""
-        return inversion_summary(self.search_parts())
+        parts = self.search_parts()
+        return AttackSummary(
+            losses=("cosine of embeddings",),
+            terms=terms_of(parts),
+            optimizers=(str(parts.optimizer),),
+            labels=LABELS["argmin"],
+        )
+
+    def inversion(self, observation: Observation, embeddings: torch.Tensor) -> FeatureInversion:
+        """Return the problem of finding images with given embeddings, Shape (V, N, E).
+
+        The labels are inferred from the classifier's gradient by CPL's rule, in ascending order; it
+        is unknown which image has which label.
+
+        Raises:
+            IncompatibleError: the network's first dense layer takes no features of the images.
+        """
+        layer = embedding_layer(observation.model, observation.input_shape)
+        labels = inferred_labels("argmin", observation, mean_gradients(observation))
+        return FeatureInversion(
+            parts=self.search_parts(),
+            observed={EMBEDDINGS: embeddings},
+            targets=torch.nn.functional.one_hot(labels, observation.classes).to(embeddings),
+            shape=(observation.batch_size, *observation.input_shape),
+            classes=observation.classes,
+            features=features_before(observation.model, layer),
+        )
+
+
+@register("fi")
+class FI(InversionSearch, InversionAttack):
+    """Feature inversion of the true embeddings, which are granted.
+
+    No server knows them. This is the upper bound of `cpa_fi`, whose embeddings are estimates.
+    """
+
+    source = "CPA section IV-B, Eq. 12"
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
+
+    @property
+    @override
+    def grants(self) -> frozenset[str]:
+        """Grants of the start, and the embeddings."""
+        return super().grants | {"embeddings"}
+
+    @override
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
+        return label_parameters(model, input_shape)
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        embeddings = observation.granted["embeddings"]
+        result = solve(self.inversion(observation, embeddings), observation)
+        return replace(result, embeddings=embeddings.float().cpu().numpy())
+
+
+class EmbeddingUnmixing(InversionAttack, UnmixingAttack):
+    """Base class of attacks on convolutional networks: unmixing, then feature inversion.
+
+    Embeddings follow a ReLU, which makes them nonnegative, so that their sign is known.
+    """
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        if (activation := getattr(model, "activation", "relu")) in ("tanh", "leaky_relu"):
+            raise IncompatibleError(
+                f"attack {self} needs embeddings that are not negative, but model {model} has "
+                f"activation={activation}; use activation=relu"
+            )
 
     def problem(self, observation: Observation, embeddings: torch.Tensor) -> Problem:
         """Return the optimisation problem of the images, given embeddings of shape (V, N, E)."""
-        return inversion(observation, embeddings, self.search_parts())
+        return self.inversion(observation, embeddings)
 
     @override
     def rehearse(self, observation: Observation) -> None:
@@ -292,9 +246,7 @@ class EmbeddingUnmixing(UnmixingAttack):
     def invert(self, observation: Observation, embeddings: torch.Tensor) -> Reconstruction:
         """Invert embeddings to images; a victim without one of them has not converged.
 
-        Args:
-            observation: of the victims.
-            embeddings: zero where not separated; Shape (V, N, E).
+        Those of Shape (V, N, E) that were not separated are zero.
         """
         protocol = replace(observation.protocol, batch_size=embeddings.shape[1])
         assumed = replace(observation, protocol=protocol)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -10,9 +10,9 @@ from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import LabelRule, Parts
 from gleak.attacks.matching.priors import TotalVariation
-from gleak.attacks.matching.starts import Normal, StartSpec
-from gleak.attacks.matching_attack import MatchingAttack, SignedAdamAttack
-from gleak.core.registry import nested, register
+from gleak.attacks.matching.starts import Normal
+from gleak.attacks.matching_attack import MatchingAttack, SignedAdamAttack, Start
+from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 
@@ -55,9 +55,7 @@ class GM(MatchingAttack):
     tv: float = parameter(
         1e-3, "weight of the total variation (images)", source="CPA reference", ge=0
     )
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy input", source="InvertGrad"
-    )
+    start: Start = parameter(Normal(), "first dummy input", source="InvertGrad")
     labels: LabelRule = parameter("joint", "label inference rule", source="CPA reference")
     box: bool = parameter(True, "clip values to [0, 1] at each step", source="InvertGrad")
 

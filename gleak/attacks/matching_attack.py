@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, AttackSummary, SearchCost, summary_of
+from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost, terms_of
 from gleak.attacks.matching.choice import check_gradients
-from gleak.attacks.matching.codes import CodeSpec, Pixels
+from gleak.attacks.matching.codes import CodeSpec, Normalised, Pixels
 from gleak.attacks.matching.distances import Cosine, DistanceSpec
 from gleak.attacks.matching.engine import joined_searches, match
 from gleak.attacks.matching.gradient_matching import skipped_parameters
@@ -34,6 +34,9 @@ from gleak.models.parameters import trained_parameters
 from gleak.models.stochastic import sampling
 from gleak.runtime.seeding import derived_seed
 
+Start = Annotated[StartSpec, nested("start")]
+Code = Annotated[CodeSpec, nested("code")]
+Distance = Annotated[DistanceSpec, nested("distance")]
 TV = (
     "weight of the total variation (images): mean absolute difference between neighbours, along "
     "height plus width, in intensities"
@@ -93,7 +96,18 @@ class MatchingAttack(AttackSpec):
 
     @override
     def summary(self) -> AttackSummary:
-        return summary_of(self.parts())
+        parts = self.parts()
+        used = {
+            "codes": not isinstance(parts.code, Pixels | Normalised),
+            "layer weights": parts.layers is not None,
+            "label term": parts.label_term > 0,
+        }
+        return AttackSummary(
+            losses=(str(parts.distance),),
+            terms=(*(text for text, present in used.items() if present), *terms_of(parts)),
+            optimizers=(str(parts.optimizer),),
+            labels=LABELS[parts.labels],
+        )
 
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
@@ -128,7 +142,6 @@ class MatchingAttack(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that second derivatives exist and that labels can be inferred."""
         super().check_network(network, shape, classes, client)
         check_gradients(network, client.loss, shape, classes)
         skipped_parameters(network, shape, trained_parameters(network), self.skip)
@@ -176,26 +189,17 @@ class MatchingAttack(AttackSpec):
         result = joined_searches(searches, self.result) if len(searches) > 1 else searches[0]
         if self.postprocessor is None:
             return result
-        return postprocessed(result, observation.knowledge["postprocessor"])
+        network = observation.knowledge["postprocessor"]
+        images = torch.from_numpy(result.inputs).flatten(0, 1).to(next(network.parameters()))
+        with torch.no_grad():
+            chunks = memory_slices(len(images), images.shape[1:])
+            enhanced = torch.cat([network(images[chunk]) for chunk in chunks])
+        inputs = enhanced.clamp(0, 1).float().cpu().numpy().reshape(result.inputs.shape)
+        return replace(result, inputs=inputs)
 
     def search(self, observation: Observation) -> Reconstruction:
         """Return the result of gradient matching, before postprocessing."""
         return match(observation, self.parts())
-
-
-def postprocessed(result: Reconstruction, network: torch.nn.Module) -> Reconstruction:
-    """Return a reconstruction of images enhanced by a network.
-
-    Args:
-        result: reconstruction of images.
-        network: maps images of shape (M, C, H, W) in [0, 1] to images of the same shape.
-    """
-    images = torch.from_numpy(result.inputs).flatten(0, 1).to(next(network.parameters()))
-    with torch.no_grad():
-        chunks = memory_slices(len(images), images.shape[1:])
-        enhanced = torch.cat([network(images[chunk]) for chunk in chunks])
-    inputs = enhanced.clamp(0, 1).float().cpu().numpy().reshape(result.inputs.shape)
-    return replace(result, inputs=inputs)
 
 
 class QuasiNewtonAttack(MatchingAttack):
@@ -239,13 +243,11 @@ class SignedAdamAttack(MatchingAttack):
         0.1, "learning rate; a tenth after 3/8, 5/8 and 7/8", source="InvertGrad", gt=0
     )
     tv: float = parameter(0.015, TV, source="ours, chosen on training images", ge=0)
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy input", source="InvertGrad"
-    )
-    distance: Annotated[DistanceSpec, nested("distance")] = parameter(
+    start: Start = parameter(Normal(), "first dummy input", source="InvertGrad")
+    distance: Distance = parameter(
         Cosine(), "between gradients", source="InvertGrad; likelihood: ours"
     )
-    code: Annotated[CodeSpec, nested("code")] = parameter(
+    code: Code = parameter(
         Pixels(),
         "what is searched, in whose unit learning rates are; normalised: as InvertGrad's code does",
         source="ours",

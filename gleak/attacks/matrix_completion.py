@@ -69,7 +69,6 @@ class MatrixCompletion(DenseFirstAttack):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the first and the last layer are dense, and the network fits ``attack``."""
         super().check_network(network, shape, classes, client)
         self.attack.check_network(network, shape, classes, client)
 
@@ -101,9 +100,9 @@ class MatrixCompletion(DenseFirstAttack):
     def completed(self, observation: Observation) -> Observation:
         """Return the observation with all values of the layer's gradients."""
         layer = dense_layer_of_samples(observation.model, observation.input_shape)
-        values, known = layer_gradient(observation, layer)
         if observation.sent.keys().isdisjoint((f"{layer}.weight", f"{layer}.bias")):
             return observation
+        values, known = layer_gradient(observation, layer)
         rank = min(observation.batch_size, *values.shape[-2:])
         pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
         whole = torch.stack([complete(*pair, rank, self.alternations) for pair in pairs])
@@ -121,10 +120,6 @@ def determines_layer(observation: Observation, layer: str) -> bool:
 
     For N samples their factors have N (neurons + features) values. At least half as many again are
     required: with fewer, other matrices of rank N have the same values.
-
-    Args:
-        observation: has updates of the layer's weight and bias.
-        layer: name of the layer.
     """
     _, known = layer_gradient(observation, layer)
     values = observation.batch_size * sum(known.shape[-2:])
@@ -132,21 +127,16 @@ def determines_layer(observation: Observation, layer: str) -> bool:
 
 
 def layer_gradient(observation: Observation, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of a dense layer's weight and bias as one matrix, and what was sent.
+    """Return the gradients of a layer's weight and bias, in the last column, and what was sent.
 
-    Args as for `determines_layer`.
-
-    Returns:
-        Shapes (V, R, neurons, features + 1), the bias last; the second is True where a value was
-        sent.
+    Shapes (V, R, neurons, features + 1).
     """
-    weight, bias = (observation.update[f"{layer}.{name}"] for name in ("weight", "bias"))
-    masks = [
-        observation.sent.get(f"{layer}.{name}", value.new_ones(value.shape).bool())
-        for name, value in (("weight", weight), ("bias", bias))
-    ]
-    values = torch.cat([weight, bias[..., None]], -1)
-    return values, torch.cat([masks[0], masks[1][..., None]], -1).bool()
+
+    weight, bias = (observation.update[f"{layer}.{part}"] for part in ("weight", "bias"))
+    weight_mask = observation.sent.get(f"{layer}.weight", torch.ones_like(weight))
+    bias_mask = observation.sent.get(f"{layer}.bias", torch.ones_like(bias))
+    known = torch.cat([weight_mask, bias_mask[..., None]], -1).bool()
+    return torch.cat([weight, bias[..., None]], -1), known
 
 
 def complete(
@@ -157,17 +147,8 @@ def complete(
     The known values are fitted by a product of two factors. In turn, each factor is computed by
     ridge regression from the other (Jain, Netrapalli and Sanghavi 2013, without their sampling of
     values; ridge as in Hastie et al. 2015). The ridge decreases: the large singular values are
-    fitted first, and the start, the singular vectors of the known values, matters less. A row or
-    column without known values is zero.
-
-    Args:
-        values: those not known are not used; Shape (rows, columns).
-        known: True where a value is known; Shape (rows, columns).
-        rank: of the matrix.
-        alternations: number of times that both factors are computed.
-
-    Returns:
-        Shape (rows, columns), in the precision of the values; those known are unchanged.
+    fitted first, and the start, the singular vectors of the known values, matters less. Known
+    values are unchanged; a row or column without any is zero.
     """
     largest = values.where(known, 0).abs().amax().clamp(min=torch.finfo(values.dtype).tiny)
     scaled = (values / largest).where(known, 0).double()
@@ -191,12 +172,6 @@ def determines(values: torch.Tensor, known: torch.Tensor, rank: int, enough: flo
     of them for its own factor; a row of zeros gives none. Of the rows that are left, every column
     needs ``rank`` values, all columns need ``enough`` times the values of both factors, and nonzero
     values must connect all of them: the scales of two parts without a common row are independent.
-
-    Args:
-        values: those not known are not used; Shape (rows, columns).
-        known: True where a value is known; Shape (rows, columns).
-        rank: of the matrix.
-        enough: values known, as a multiple of those that the factors have.
     """
     if known.all():
         return True
@@ -218,14 +193,7 @@ def determines(values: torch.Tensor, known: torch.Tensor, rank: int, enough: flo
 def _regress(
     values: torch.Tensor, mask: torch.Tensor, other: torch.Tensor, ridge: float
 ) -> torch.Tensor:
-    """Compute the rows of one factor from the other; Shape (rows, rank).
-
-    Args:
-        values: zero where unknown; Shape (rows, columns).
-        mask: 1 where known, else 0; Shape (rows, columns).
-        other: Shape (columns, rank).
-        ridge: weight of the squared norm.
-    """
+    """Compute the rows of one factor from the other, (columns, rank); unknown values are 0."""
     products = (other[:, :, None] * other[:, None]).flatten(1)
     normal = (mask @ products).unflatten(1, (other.shape[1],) * 2)
     regular = normal + ridge * torch.eye(other.shape[1]).to(other)

@@ -105,15 +105,8 @@ def inner_products(
 ) -> np.ndarray:
     """Compute the inner products of the gradients of M samples and of V observed gradients.
 
-    Args:
-        observation: the update and the model.
-        inputs: Shape (M, *shape).
-        labels: Shape (M).
-
-    Returns:
-        Shape (M + V, M + V), the samples first.
+    Shape (M + V, M + V), the samples first.
     """
-
     model, observed = observation.model, mean_gradients(observation)
     parameters = {name: model.get_parameter(name).detach() for name in observation.update}
     samples = inputs.to(dtype_of(model))
@@ -128,14 +121,11 @@ def inner_products(
 
 
 def cosines(products: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Compute the cosine of each batch's mean gradient with every gradient.
+    """Compute the cosine of each batch's mean gradient with every gradient; 0 for those of zero.
 
     Args:
         products: inner products of G gradients; Shape (G, G).
-        members: indices of the gradients in each batch; Shape (B, N).
-
-    Returns:
-        Shape (B, G); zero for gradients of zero.
+        members: indices of the gradients in each batch; Shape (B, N), of the cosines (B, G).
     """
     within = products[members[:, :, None], members[:, None, :]].mean(axis=(1, 2))
     squares = within[:, None] * products.diagonal()
@@ -148,14 +138,14 @@ def class_log_odds(
     """Compute the log-odds that each victim's batch contains a class.
 
     For each class among the auxiliary samples a logistic regression is trained to distinguish
-    auxiliary batches with and without it. Its features of a batch are the cosines of the batch's
-    gradient with those of the auxiliary samples.
+    auxiliary batches with and without it, half of each. Its features of a batch are the cosines of
+    the batch's gradient with those of the auxiliary samples.
 
     Args:
         products: see `inner_products`.
-        labels: labels of the auxiliary samples; Shape (M).
+        labels: of the auxiliary samples; Shape (M).
         samples: N, the size of the victims' batches.
-        seed: seed of the attack, from which auxiliary batches are drawn.
+        seed: of the attack, from which auxiliary batches are drawn.
 
     Returns:
         The K classes and the log-odds of each; Shape (K) and (V, K).
@@ -168,25 +158,14 @@ def class_log_odds(
         return classes, np.zeros((len(victims), 1))
     odds = []
     for label in classes:
-        random = stream(seed, "auxiliary batches", int(label))
-        batches, contains = _draw_batches(labels == label, samples, random)
+        random, half = stream(seed, "auxiliary batches", int(label)), (BATCHES // 2, samples)
+        without = random.choice(np.flatnonzero(labels != label), half)
+        containing = random.choice(count, half)
+        containing[:, 0] = random.choice(np.flatnonzero(labels == label), len(containing))
+        batches = np.concatenate([containing, without])
+        contains = np.arange(BATCHES) < len(containing)
         regression = linear_model.LogisticRegression(max_iter=ITERATIONS)
         classifier = pipeline.make_pipeline(preprocessing.StandardScaler(), regression)
         classifier.fit(cosines(products, batches)[:, :count], contains)
         odds.append(classifier.decision_function(victims))
     return classes, np.stack(odds, axis=1)
-
-
-def _draw_batches(
-    chosen: np.ndarray, samples: int, random: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draw auxiliary batches, half of which contain a chosen sample.
-
-    Returns:
-        Indices of samples, and True for batches with a chosen sample.
-    """
-    half = (BATCHES // 2, samples)
-    without = random.choice(np.flatnonzero(~chosen), half)
-    containing = random.choice(len(chosen), half)
-    containing[:, 0] = random.choice(np.flatnonzero(chosen), len(containing))
-    return np.concatenate([containing, without]), np.arange(BATCHES) < len(containing)

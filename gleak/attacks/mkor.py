@@ -106,11 +106,11 @@ class MKOR(AttackSpec):
 
     @override
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
-        return frozenset(_first_dense(model, input_shape))
+        return frozenset(_first_dense(model))
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        names = _first_dense(observation.model, observation.input_shape)
+        names = _first_dense(observation.model)
         observed = mean_gradients(observation)
         secret, reader = observation.secret, WindowReader(observation.secret, self.resolution)
         gradients = zip(*(observed[name].cpu() for name in names), strict=True)
@@ -124,10 +124,8 @@ class MKOR(AttackSpec):
                 known = observation.granted["labels"][victim].cpu().long()
                 counts = known.bincount(minlength=observation.classes)
             labels = counts.nonzero().flatten()
-            images, counts = (
-                reader.images(intensities(classes.means[labels], secret)),
-                counts[labels],
-            )
+            counts = counts[labels]
+            images = reader.images(intensities(classes.means[labels], secret))
             missing = observation.batch_size - int(counts.sum())
             grey = images.new_full((missing, *observation.input_shape), MID_GREY)
             none = labels.new_zeros(missing)
@@ -148,7 +146,7 @@ class MKOR(AttackSpec):
         )
 
 
-def _first_dense(model: torch.nn.Module, input_shape: tuple[int, ...]) -> tuple[str, str]:
+def _first_dense(model: torch.nn.Module) -> tuple[str, str]:
     """Return the names of the first dense layer's weight and bias."""
     layer = decompose(model).dense[0].name
     return f"{layer}.weight", f"{layer}.bias"
@@ -156,12 +154,9 @@ def _first_dense(model: torch.nn.Module, input_shape: tuple[int, ...]) -> tuple[
 
 @dataclass(frozen=True)
 class ClassFeatures:
-    """Features of each class recovered from one update.
+    """Mean features of the samples of each class, Shape (classes, E), and counts of samples.
 
-    Args:
-        means: Shape (classes, E), mean features of the samples of each class; undefined for classes
-            without samples.
-        counts: Shape (classes), number of samples, integers; 0 also where it is unknown.
+    Means are undefined for classes without samples, and counts, integers, 0 where they are unknown.
     """
 
     means: torch.Tensor
@@ -189,9 +184,9 @@ def read_classes(
     that shows most samples.
 
     Args:
-        weight: Shape (neurons, E), gradient of the first dense layer.
+        weight: gradient of the first dense layer; Shape (neurons, E).
         bias: Shape (neurons).
-        secret: secret of the crafting `gleak.crafting.mkor.MKOR`.
+        secret: of the crafting `gleak.crafting.mkor.MKOR`.
         batch_size: K.
         loss: "cross_entropy" or "nll_raw".
     """
@@ -235,17 +230,10 @@ def whole_counts(counts: torch.Tensor, batch_size: int) -> torch.Tensor:
 
 
 def intensities(features: torch.Tensor, secret: Mapping[str, np.ndarray]) -> torch.Tensor:
-    """Convert features of crafted channels into intensities, by the responses to grey images.
+    """Convert features of crafted channels, (M, E), into intensities, by responses to grey images.
 
     A feature of zero was not sent (a sparse update, or a defence that prunes) unless the response
-    to some grey image is zero.
-
-    Args:
-        features: Shape (M, E), inputs of the first dense layer.
-        secret: secret of the crafting `gleak.crafting.mkor.MKOR`.
-
-    Returns:
-        Shape (M, K, values, values), for each view; NaN for features that were not sent.
+    to some grey image is zero. Shape (M, K, values, values) for K views, NaN where not sent.
     """
     responses = torch.from_numpy(secret["responses"]).to(features)
     levels = torch.from_numpy(secret["levels"]).to(features)
@@ -262,13 +250,7 @@ def intensities(features: torch.Tensor, secret: Mapping[str, np.ndarray]) -> tor
 
 
 def _interpolated(sought: torch.Tensor, rising: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
-    """Invert rising piecewise linear curves, with linear extrapolation.
-
-    Args:
-        sought: values of the curves; Shape (..., M).
-        rising: values of the curves at the levels; Shape (..., L).
-        levels: Shape (L).
-    """
+    """Invert piecewise linear curves that rise from level to level, and extrapolate them."""
     above = torch.searchsorted(rising, sought.contiguous()).clamp(1, len(levels) - 1)
     low, high = rising.gather(-1, above - 1), rising.gather(-1, above)
     steepest = (rising[..., -1] - rising[..., 0]).max()
@@ -277,11 +259,9 @@ def _interpolated(sought: torch.Tensor, rising: torch.Tensor, levels: torch.Tens
 
 
 class WindowReader:
-    """Converts intensities of views into images.
+    """Converts intensities of views into images, by the secret of `gleak.crafting.mkor.MKOR`.
 
-    Args:
-        secret: secret of the crafting `gleak.crafting.mkor.MKOR`.
-        resolution: side in pixels of the images before they were enlarged; None: not enlarged.
+    The resolution is the side in pixels of images before they were enlarged; None: they were not.
     """
 
     def __init__(self, secret: Mapping[str, np.ndarray], resolution: int | None) -> None:
@@ -290,14 +270,7 @@ class WindowReader:
         self.colours = int(secret["colour"].max()) + 1
 
     def images(self, shown: torch.Tensor) -> torch.Tensor:
-        """Estimate images.
-
-        Args:
-            shown: Shape (M, K, values, values), see `intensities`.
-
-        Returns:
-            Shape (M, colours, side, side), in [0, 1].
-        """
+        """Estimate images, (M, colours, side, side) in [0, 1], from what `intensities` returns."""
         starts, copies = self._on_grid(shown, reverse=False)
         if not (self.secret["reversed"] == 1).any():
             return self._smooth(filled(copies), starts, self.extent)
@@ -311,11 +284,9 @@ class WindowReader:
         return self._smooth(middles, cells[inside], step)
 
     def _on_grid(self, shown: torch.Tensor, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Arrange the values of all windows of a kind on a grid.
+        """Arrange the values of all windows of a kind on a grid; Shape (M, colours, P, P).
 
-        Returns:
-            First pixel of each window along a side, Shape (P), and the values, Shape (M, colours,
-            P, P).
+        Also return the first pixel of each window along a side, Shape (P).
         """
         views = np.flatnonzero((self.secret["reversed"] == 1) == reverse)
         steps = self.scale * np.arange(self.values)
@@ -339,10 +310,8 @@ class WindowReader:
 
     def _smooth(self, values: torch.Tensor, starts: torch.Tensor, extent: int) -> torch.Tensor:
         """Compute the posterior mean of images from their means over windows (see `Prior`)."""
-        priors = [
-            Prior(covariance(self.side, length, self.resolution), starts, extent)
-            for length in LENGTHS
-        ]
+        covariances = [covariance(self.side, length, self.resolution) for length in LENGTHS]
+        priors = [Prior(pixels, starts, extent) for pixels in covariances]
         middle = values.mean((2, 3), keepdim=True).double()
         likelihoods = torch.stack([prior.likelihoods(values - middle) for prior in priors], 1)
         best = likelihoods.flatten(1).argmax(1)
@@ -362,12 +331,7 @@ class Prior:
 
     The covariance is the product of a covariance along rows and one along columns. The variance of
     an image, its correlation length and the error variance of the features are chosen by maximum
-    likelihood.
-
-    Args:
-        pixels: Shape (side, side), covariance along a side.
-        starts: Shape (P), first pixel of each window.
-        extent: pixels in a window; windows are cut at the border of the image.
+    likelihood. Windows have an extent in pixels, and are cut at the border of the image.
     """
 
     def __init__(self, pixels: torch.Tensor, starts: torch.Tensor, extent: int) -> None:
@@ -381,11 +345,7 @@ class Prior:
     def likelihoods(self, values: torch.Tensor) -> torch.Tensor:
         """Compute the log-likelihood of images, each with its most likely variance.
 
-        Args:
-            values: Shape (M, colours, P, P), with zero mean.
-
-        Returns:
-            Shape (M, noise variances), natural logarithms up to a constant.
+        Values have zero mean; Shape (M, colours, P, P) to (M, noise variances), up to a constant.
         """
         power = self._along(values).square()
         likelihoods = []
@@ -396,14 +356,9 @@ class Prior:
         return torch.stack(likelihoods, 1)
 
     def expect(self, values: torch.Tensor, noise: float) -> torch.Tensor:
-        """Compute the expected image, given the means over windows.
+        """Compute the expected image, given means over windows; their mean is zero.
 
-        Args:
-            values: Shape (colours, P, P), with zero mean.
-            noise: variance of their errors, relative to the variance of intensities.
-
-        Returns:
-            Shape (colours, side, side).
+        The variance of their errors, the noise, is relative to the variance of intensities.
         """
         return self.back @ (self._along(values) / (self.variances + noise)) @ self.back.T
 
@@ -415,13 +370,7 @@ class Prior:
 def covariance(side: int, length: float, resolution: int | None) -> torch.Tensor:
     """Compute the covariance of intensities along a side: exp(-d / length) at d pixels.
 
-    Args:
-        side: pixels.
-        length: correlation length in pixels.
-        resolution: see `WindowReader`; the covariance is then that of images enlarged from it.
-
-    Returns:
-        Shape (side, side).
+    With a resolution it is that of images enlarged from it. Shape (side, side).
     """
     small = resolution or side
     places = torch.arange(small) * side / small
@@ -440,11 +389,9 @@ def enlargement(small: int, large: int) -> torch.Tensor:
 
 
 def filled(grid: torch.Tensor) -> torch.Tensor:
-    """Fill gaps with the means of their neighbours, from the edges of each gap inwards.
+    """Fill gaps, NaN, with the means of their neighbours, from the edges of each gap inwards.
 
-    Args:
-        grid: Shape (M, colours, P, P), NaN where the value is unknown; mid-grey is filled in where
-            all values are.
+    Mid-grey is filled in where all values are unknown; Shape (M, colours, P, P).
     """
     grid = grid.masked_fill(grid.isnan().all((2, 3), keepdim=True), MID_GREY)
     while (gaps := grid.isnan()).any():

@@ -94,10 +94,9 @@ class Observation:
         return len(next(iter(self.update.values()))[0])
 
     def of_round(self, number: int) -> Observation:
-        """Return the observation of one round, at the parameters that were broadcast before it.
+        """Return the observation of one round, at its parameters, on the device of the model.
 
-        It is on the device of the model. Its random streams differ from those of other rounds,
-        like those of another seed.
+        Its random streams differ from those of other rounds, like those of another seed.
         """
         index = (slice(None), slice(number, number + 1))
         model = independent_copy(self.model)

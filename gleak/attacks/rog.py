@@ -10,15 +10,15 @@ from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSummary, SearchCost
-from gleak.attacks.matching.codes import Bicubic, CodeSpec, Learned
-from gleak.attacks.matching.distances import L2, DistanceSpec
+from gleak.attacks.matching.codes import Bicubic, Learned
+from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.engine import solve
 from gleak.attacks.matching.image_inversion import GeneratorInversion, Terms, euclidean, perceptual
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import ClientModel, Finish, LabelRule, Parts, SearchParts
 from gleak.attacks.matching.priors import TotalVariation
-from gleak.attacks.matching.starts import Normal, StartSpec, Uniform
-from gleak.attacks.matching_attack import MatchingAttack
+from gleak.attacks.matching.starts import Normal, Uniform
+from gleak.attacks.matching_attack import Code, Distance, MatchingAttack, Start
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
@@ -53,21 +53,19 @@ class ROG(MatchingAttack):
         "unrolled", "model of local steps", source="ROG section 4.1"
     )
     lr: float = parameter(0.05, "learning rate at the start", source="ROG's code", gt=0)
-    code: Annotated[CodeSpec, nested("code")] = parameter(
+    code: Code = parameter(
         Bicubic(), "representation of an image that is optimised", source="ROG section 4.2"
     )
     codec: Annotated[Codec, nested("knowledge")] | None = parameter(
         None, "autoencoder whose codes are optimised, in place of code", source="ROG Figure 4"
     )
-    start: Annotated[StartSpec, nested("start")] = parameter(
+    start: Start = parameter(
         Uniform(), "first dummy input, before encoding", source="ROG section 4.2"
     )
     labels: LabelRule = parameter(
         "auto", "label inference rule", source="ours; ROG takes labels as known"
     )
-    distance: Annotated[DistanceSpec, nested("distance")] = parameter(
-        L2(), "between gradients", source="ROG Equations 14 and 15"
-    )
+    distance: Distance = parameter(L2(), "between gradients", source="ROG Equations 14 and 15")
     tv: float = parameter(
         0.0,
         "weight of the total variation of the decoded images",
@@ -156,8 +154,8 @@ class ROGS(ROG):
 
     @override
     def summary(self) -> AttackSummary:
-        terms = {"norm": self.l2, "LPIPS": self.lpips}
-        loss = " and ".join(term for term, weight in terms.items() if weight)
+        weights = {"norm": self.l2, "LPIPS": self.lpips}
+        loss = " and ".join(term for term, weight in weights.items() if weight)
         codes = AttackSummary(
             losses=(f"{loss} of images",),
             terms=("images of a generator",),
@@ -168,12 +166,6 @@ class ROGS(ROG):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """Reconstruct samples and labels of every victim.
-
-        Raises:
-            IncompatibleError: the generator's classes are not those of the victims.
-            ArtifactError: the weights of LPIPS are missing, and ``lpips`` is not zero.
-        """
         generator = cast("ImageGenerator", observation.knowledge[self.generator.name])
         if generator.classes != observation.classes:
             raise IncompatibleError(

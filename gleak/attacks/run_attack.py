@@ -55,20 +55,9 @@ def attack(
     """Attack the victims of an update and write the reconstruction.
 
     An interrupted attack resumes from ``checkpoint.h5`` beside the output, with the same result as
-    without the interruption.
-
-    Args:
-        spec: the attack.
-        update_path: ``update.h5``.
-        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
-        granted_paths: files of the grants that the attack needs, by name.
-        output: ``reconstruction.h5``.
-        secret_path: ``secret.h5``, if the attack needs it.
-        knowledge_paths: files ``knowledge.h5`` that the attack needs.
-        victims: the victims of this shard; all by default.
-        cell_victims: number of victims of the cell, if this is a shard.
-        seed: seed of the run.
-        device: "auto", "cpu" or "cuda".
+    without the interruption. The paths are those of ``update.h5``, of ``model.h5`` or
+    ``parameters.h5`` as broadcast, and of what the attack needs: grants by name, ``secret.h5``,
+    files ``knowledge.h5``. A shard has some of the cell's victims.
 
     Returns:
         See `gleak.runtime.checkpointing.Journal.earlier`.
@@ -112,11 +101,7 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
 
 
 def total_cost(shards: Sequence[Path]) -> dict[str, Any]:
-    """Return the cost of all shards: the sum of times, the largest peak of memory, the device.
-
-    Raises:
-        DamagedError: the record of a shard is missing or not JSON.
-    """
+    """Return the cost of all shards: the sum of times, the largest peak of memory, the device."""
     facts = [load(path.parent) for path in shards]
     added = {key: sum(fact[key] for fact in facts) for key in ("seconds", "cpu_seconds")}
     peak = max(fact["peak_memory_mb"] for fact in facts)
@@ -132,20 +117,12 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
     check_granted(spec, observation.granted)
     with differentiable_kernels(observation.model):
         reconstruction = spec.reconstruct(_rounds_read(spec, observation))
-    return replace(
-        reconstruction,
-        spec=f"{observation.spec}/{spec}",
-        seed=seed,
-        modality=observation.modality,
-    )
+    path = f"{observation.spec}/{spec}"
+    return replace(reconstruction, spec=path, seed=seed, modality=observation.modality)
 
 
 def rehearse(spec: AttackSpec, observation: Observation) -> None:
-    """Run an attack's computations on a GPU once; see `AttackSpec.rehearse`.
-
-    Raises:
-        IncompatibleError: the attack does not support the network, or lacks a grant.
-    """
+    """Run an attack's computations on a GPU once; see `AttackSpec.rehearse`."""
     check_granted(spec, observation.granted)
     with differentiable_kernels(observation.model):
         spec.rehearse(_rounds_read(spec, observation))
@@ -167,16 +144,12 @@ def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:
         )
 
 
-def everything(network: torch.nn.Module, input_shape: tuple[int, ...]) -> None:
-    """Return None: all parameters are used."""
-
-
 def observe(
     update_path: Path,
     parameters_path: Path,
     granted_paths: Mapping[str, Path],
     *,
-    reads: Reads = everything,
+    reads: Reads = lambda network, input_shape: None,
     secret_path: Path | None = None,
     knowledge_paths: Iterable[Path] = (),
     victims: slice = ALL,
@@ -185,7 +158,7 @@ def observe(
 ) -> Observation:
     """Read everything an attacker knows from its files; arguments as in `attack`.
 
-    ``reads`` selects the parameters whose updates are loaded.
+    ``reads`` selects the parameters whose updates are loaded, by default all.
 
     Raises:
         ArtifactError: a bad file, an update that does not fit the parameters, or knowledge of
@@ -195,15 +168,11 @@ def observe(
     broadcast = Model.read(parameters_path)
     network = load_network(broadcast, str(parameters_path)).to(choose_device(device))
     input_shape = tuple(map(int, broadcast.input_shape))
-    target = Target(
-        network, broadcast.modality, input_shape, broadcast.classes, str(parameters_path)
-    )
     only = parameters_read(network, reads, input_shape)
-    granted = {grant: Granted.read(path, victims=victims) for grant, path in granted_paths.items()}
     return observation_of(
-        target,
+        Target(network, broadcast.modality, input_shape, broadcast.classes, str(parameters_path)),
         Update.read(update_path, only=only, victims=victims),
-        granted,
+        {grant: Granted.read(path, victims=victims) for grant, path in granted_paths.items()},
         only=only,
         where=f"{update_path}: /update/",
         first_victim=victims.start or 0,
@@ -224,14 +193,9 @@ def parameters_read(
 
 @dataclass(frozen=True)
 class Target:
-    """Network that is attacked, and its samples.
+    """Network that is attacked, with the broadcast parameters in evaluation mode, and its samples.
 
-    Args:
-        network: with the broadcast parameters, in evaluation mode.
-        modality: "image" or "tabular".
-        input_shape: shape of one sample.
-        classes: number of outputs.
-        origin: name of the network in errors.
+    The origin names it in errors.
     """
 
     network: torch.nn.Module
@@ -260,35 +224,25 @@ def observation_of(
     The attacker's seed is derived from the run's. With the run's own seed it could repeat the
     random numbers of a client, such as the noise of a defence.
 
-    Args:
-        target: the network, whose parameters are frozen by this function.
-        update: updates of V victims.
-        granted: by grant name.
-        only: names of the parameters that the update is restricted to; None for all.
-        where: prefix of the names of parameters in errors.
-        first_victim: number of the first victim in its cell.
-        seed: seed of the run.
-        secret: see `Observation`.
-        knowledge: networks of the attacker, by name.
+    The parameters of the network are frozen. The update is restricted to those in ``only``, None
+    for all; ``where`` is the prefix of their names in errors.
 
     Raises:
         ArtifactError: the update does not fit the network.
     """
-    network = target.network
-    like = next(network.parameters())
-    device = like.device
+    network, like = target.network, next(target.network.parameters())
     trained = trained_parameters(network)
     shapes = {name: encoded.weight_shape for name, encoded in update.update.items()}
     check_shapes(shapes, trained, only, where, target.origin)
     network.requires_grad_(False)
-    storage = device if update.rounds == 1 else torch.device("cpu")
-    received = _tensors({k: each.decode() for k, each in update.update.items()}, storage)
-    masks = {k: mask for k, each in update.update.items() if (mask := each.sent()) is not None}
+    storage = like.device if update.rounds == 1 else torch.device("cpu")
+    received = _tensors({name: own.decode() for name, own in update.update.items()}, storage)
+    masks = {name: own.sent() for name, own in update.update.items()}
     broadcasts = _tensors(update.broadcast or {}, storage)
     _check_broadcast(broadcasts, trained, update.rounds, where.partition(":")[0])
     return Observation(
         update={name: value.to(trained[name].dtype) for name, value in received.items()},
-        sent=_tensors(masks, storage),
+        sent=_tensors({k: mask for k, mask in masks.items() if mask is not None}, storage),
         cells=cells_of(update.update, storage),
         model=run_by_clients(network, update.protocol.batch_norm),
         modality=target.modality,
@@ -303,7 +257,7 @@ def observation_of(
         seed=derived_seed(seed, "attack"),
         spec=update.spec,
         secret=secret,
-        knowledge={name: each.to(like).requires_grad_(False) for name, each in knowledge.items()},
+        knowledge={name: own.to(like).requires_grad_(False) for name, own in knowledge.items()},
     )
 
 
@@ -330,11 +284,12 @@ def _check_broadcast(
             f"{where}: has {rounds} rounds, but no /broadcast with the parameters before each"
         )
     for name, parameter in trained.items() if broadcasts else ():
-        found = tuple(broadcasts[name].shape) if name in broadcasts else None
-        if found != (rounds, *parameter.shape):
+        shape = tuple(broadcasts[name].shape) if name in broadcasts else None
+        expected = (rounds, *parameter.shape)
+        if shape != expected:
             raise ArtifactError(
-                f"{where}: /broadcast/{name} has shape {found}, expected "
-                f"{(rounds, *parameter.shape)}; use the update and the parameters of one client"
+                f"{where}: /broadcast/{name} has shape {shape}, expected {expected}; use the "
+                "update and the parameters of one client"
             )
 
 

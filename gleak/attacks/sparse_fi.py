@@ -80,11 +80,9 @@ class SparseFI(InversionSearch, EmbeddingUnmixing):
     def reconstruct(self, observation: Observation) -> Reconstruction:
         sources = self.unmix_embeddings(observation)
         images = self.invert(observation, sources.values)
-        mixture = self.mixture(observation)
         samples = torch.from_numpy(images.inputs)
-        labels = labels_by_derivatives(observation, mixture, sources.values, samples)
-        unexplained = unexplained_share(observation, mixture, sources.values, samples, labels)
-        exact = (sources.objective == 0) & (unexplained <= EXACT)
+        labels, error = explain(observation, self.mixture(observation), sources.values, samples)
+        exact = (sources.objective == 0) & (error <= EXACT)
         return replace(
             images,
             labels=labels.cpu().numpy(),
@@ -92,37 +90,10 @@ class SparseFI(InversionSearch, EmbeddingUnmixing):
         )
 
 
-def labels_by_derivatives(
+def explain(
     observation: Observation, mixture: Mixture, embeddings: torch.Tensor, samples: torch.Tensor
-) -> torch.Tensor:
-    """Infer the label of each embedding from the loss's derivatives at the first dense layer.
-
-    Args:
-        observation: of the victims.
-        mixture: gradients of that layer.
-        embeddings: its inputs; Shape (V, N, E).
-        samples: with these embeddings, for what bypasses the layer; Shape (V, N, *shape).
-
-    Returns:
-        The label whose derivatives have the largest cosine to those in the gradient; Shape (V, N).
-    """
-    observed = torch.linalg.pinv(embeddings.double()).mT @ mixture.weight.double().mT
-    cosines = []
-    for label in range(observation.classes):
-        labels = torch.full(embeddings.shape[:2], label, device=embeddings.device)
-        slopes = embedding_slopes(observation, embeddings, samples, labels)
-        cosines.append(torch.nn.functional.cosine_similarity(slopes, observed.to(slopes), dim=2))
-    return torch.stack(cosines).argmax(0)
-
-
-def unexplained_share(
-    observation: Observation,
-    mixture: Mixture,
-    embeddings: torch.Tensor,
-    samples: torch.Tensor,
-    labels: torch.Tensor,
-) -> torch.Tensor:
-    """Compute the share of a dense layer's gradient that its found inputs do not explain.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Explain the gradient of the first dense layer by embeddings with labels.
 
     Clients may have scaled their gradient: it is compared up to a factor.
 
@@ -131,33 +102,31 @@ def unexplained_share(
         mixture: gradients of that layer.
         embeddings: its inputs; Shape (V, N, E).
         samples: with these embeddings, for what bypasses the layer; Shape (V, N, *shape).
-        labels: Shape (V, N).
 
     Returns:
-        Relative error of the gradient of a client with these inputs and labels; Shape (V).
+        Labels whose derivatives have the largest cosine to those in the gradient, Shape (V, N), and
+        the relative error of the gradient of a client with these embeddings and labels, Shape (V).
     """
+    derivatives = torch.linalg.pinv(embeddings.double()).mT @ mixture.weight.double().mT
+    cosines = []
+    for label in range(observation.classes):
+        labels = torch.full(embeddings.shape[:2], label, device=embeddings.device)
+        slopes = embedding_slopes(observation, embeddings, samples, labels)
+        cosines.append(torch.nn.functional.cosine_similarity(slopes, derivatives.to(slopes), dim=2))
+    labels = torch.stack(cosines).argmax(0)
     slopes = embedding_slopes(observation, embeddings, samples, labels).double()
     features = torch.cat([embeddings, torch.ones_like(embeddings[..., :1])], 2).double()
     expected = (slopes.mT @ features).flatten(1)
     observed = torch.cat([mixture.weight, mixture.bias[..., None]], 2).double().flatten(1)
     factor = (observed * expected).sum(1) / expected.square().sum(1)
-    return (observed - factor[:, None] * expected).norm(dim=1) / observed.norm(dim=1)
+    error = (observed - factor[:, None] * expected).norm(dim=1) / observed.norm(dim=1)
+    return labels, error
 
 
 def embedding_slopes(
     observation: Observation, embeddings: torch.Tensor, samples: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Compute the loss's derivatives at the outputs of the first dense layer.
-
-    Args:
-        observation: gives the model and the loss.
-        embeddings: inputs of the layer; Shape (V, N, E).
-        samples: with these embeddings, for what bypasses the layer; Shape (V, N, *shape).
-        labels: Shape (V, N).
-
-    Returns:
-        Shape (V, N, neurons).
-    """
+    """Compute the loss's derivatives at the outputs of the first dense layer; (V, N, neurons)."""
     name = embedding_layer(observation.model, observation.input_shape)
     weight, bias = (
         observation.model.get_parameter(f"{name}.{part}") for part in ("weight", "bias")
@@ -170,17 +139,13 @@ def embedding_slopes(
 def unmix_nonnegative(mixture: Mixture, count: int) -> Unmixing:
     """Find the rows that unmix sparse nonnegative sources, in double precision.
 
-    Args:
-        mixture: of victims with the same number of sources.
-        count: n, number of sources.
-
     Returns:
         ``iterations`` are least squares, and ``objective`` is the number of sources that are not
         accepted and therefore approximate. Rows are not finite where directions hardly differ.
     """
-    pairs = zip(mixture.weight.double(), mixture.bias.double(), strict=True)
-    found = [_unmix_victim(torch.cat([weight, bias[:, None]], 1), count) for weight, bias in pairs]
-    rows, searches, objective = zip(*found, strict=True)
+    joined = torch.cat([mixture.weight, mixture.bias[..., None]], 2).double()
+    victims = [_unmix_victim(gradients, count) for gradients in joined]
+    rows, searches, objective = zip(*victims, strict=True)
     return Unmixing(torch.stack(rows), STEPS * torch.tensor(searches), torch.stack(objective))
 
 
@@ -191,41 +156,29 @@ def _unmix_victim(gradients: torch.Tensor, count: int) -> tuple[torch.Tensor, in
     accepted sources are small: where a single embedding is not zero, a row of the basis is a
     multiple of its direction, if embeddings are uncorrelated. Directions that are still missing are
     independent components.
-
-    Args:
-        gradients: [G b]; Shape (neurons, E + 1).
-        count: n.
     """
     values, directions = torch.linalg.eigh(gradients @ gradients.T)
     transform = (directions[:, -count:] / values[-count:].sqrt()).T
     basis = (transform @ gradients).T
     basis = basis[basis.norm(dim=1) > SILENT]
-    columns, components, features = basis.new_empty(0, count), _components(basis), basis
+    white = (basis.T * len(basis) ** 0.5)[None, :, None].float()
+    unmixing = maximise_likelihood(white, fixed_point(white, LAPLACIAN), LAPLACIAN)
+    components = torch.nn.functional.normalize(unmixing.rows[0].double())
+    columns, features = basis.new_empty(0, count), basis
     starts, searches = components, 0
     while len(columns) < count and len(starts) and searches < ROUNDS:
-        found = torch.cat([columns, _sparsest(basis, starts)])
-        found = found[accepted(found @ basis.T, count)]
-        columns = found[independent(found)]
-        features = features[_shares(features, columns).argsort()]
+        candidates = torch.cat([columns, _sparsest(basis, starts)])
+        candidates = candidates[accepted(candidates @ basis.T, count)]
+        columns = candidates[independent(candidates)]
+        shares = (features @ columns.T).square().sum(1) / features.square().sum(1)
+        features = features[shares.argsort()]
         starts, features = torch.nn.functional.normalize(features[:STARTS]), features[STARTS:]
         searches += 1
-    every = torch.cat([columns, components])
-    found = every[independent(every)]
+    directions = torch.cat([columns, components])
+    directions = directions[independent(directions)]
     rows = transform.new_full(transform.shape, torch.nan)
-    rows[: len(found)] = found @ transform
+    rows[: len(directions)] = directions @ transform
     return rows, searches, torch.tensor(count - len(columns))
-
-
-def _components(basis: torch.Tensor) -> torch.Tensor:
-    """Compute the directions of independent components; Shape (n, n), of length 1."""
-    white = (basis.T * len(basis) ** 0.5)[None, :, None].float()
-    found = maximise_likelihood(white, fixed_point(white, LAPLACIAN), LAPLACIAN)
-    return torch.nn.functional.normalize(found.rows[0].double())
-
-
-def _shares(features: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Compute the share of sources in features; Shape (E, n) and (K, n) to (E)."""
-    return (features @ columns.T).square().sum(1) / features.square().sum(1)
 
 
 def _sparsest(basis: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
@@ -233,13 +186,6 @@ def _sparsest(basis: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
 
     They converge to a local minimum of the sum of the logarithms of the sources' sizes, negative
     values weighted by `NEGATIVE`, by one step of inverse iteration at a time.
-
-    Args:
-        basis: V; Shape (E, n).
-        starts: Shape (T, n).
-
-    Returns:
-        Of length 1; Shape (T, n).
     """
     columns = starts
     first, last = WIDTHS
@@ -248,17 +194,15 @@ def _sparsest(basis: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
         relative = sources / sources.amax(1, keepdim=True)
         weights = 1 / (relative.square() + first**2 * (last / first) ** (2 * step / STEPS))
         weights = torch.where(relative < 0, NEGATIVE * weights, weights)
-        matrices = torch.stack([basis.T @ (each[:, None] * basis) for each in weights])
+        matrices = torch.stack([basis.T @ (own[:, None] * basis) for own in weights])
         columns = torch.nn.functional.normalize(solve(matrices, columns[..., None])[..., 0])
     return columns
 
 
 def accepted(sources: torch.Tensor, count: int) -> torch.Tensor:
-    """Mark sources without negative values and with more zeros than can be chosen.
+    """Mark sources without negative values and with more zeros than the n - 1 that can be chosen.
 
-    Args:
-        sources: Shape (T, E).
-        count: n, dimension of their space, in which n - 1 zeros can be chosen.
+    Shape (T, E) to (T); the count n is the dimension of their space.
     """
     sizes = sources.abs() / sources.square().mean(1, keepdim=True).sqrt()
     zeros = (sizes < ROUNDING).sum(1)

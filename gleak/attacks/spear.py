@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from typing_extensions import override
@@ -13,27 +13,16 @@ from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.first_layer import (
     DenseFirstAttack,
+    classifier_scores,
     dense_layer_of_samples,
     exact_reconstruction,
     output_slopes,
     scaled_layer,
 )
-from gleak.attacks.matching.label_inference import (
-    classifier_gradient,
-    classifier_of,
-    infer_by_argmin,
-)
+from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.relu_search import (
-    Proposal,
-    draw_guess,
-    pattern_columns,
-    remaining_mixture,
-    search,
-    signal_columns,
-    sparse_columns,
-)
+from gleak.attacks.unmixing import relu_search
 from gleak.attacks.unmixing.relu_sparsity import Factors, factorise
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
@@ -92,7 +81,6 @@ class Spear(DenseFirstAttack):
         self._check_neurons(client.batch_size, model.hidden, f"model {model}")
 
     def _check_neurons(self, samples: int, neurons: int, where: str) -> None:
-        """Raise `IncompatibleError` if there are fewer neurons than samples."""
         if samples > neurons:
             raise IncompatibleError(
                 f"attack {self} separates at most as many samples as the layer has neurons: "
@@ -103,7 +91,6 @@ class Spear(DenseFirstAttack):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that the first layer is dense and has at least one neuron for each sample."""
         super().check_network(network, shape, classes, client)
         layer = dense_layer_of_samples(network, shape)
         neurons = len(network.get_parameter(f"{layer}.bias"))
@@ -124,80 +111,36 @@ class Spear(DenseFirstAttack):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        observed = mean_gradients(observation)
-        scores = classifier_gradient(classifier_of(observation), observed)
-        inputs = search_victims(observation, observed, scores, self.rounds)
+        scores, observed = classifier_scores(observation), mean_gradients(observation)
+        name, scaling = scaled_layer(observation.model, observation.input_shape)
+        parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
+        weight, bias = scaling.of_layer(*parameters)
+        head = last_weight(observation, len(bias))
+        size = (observation.victims, observation.batch_size, weight.shape[1])
+        inputs = weight.new_full(size, torch.nan)
+        part = observation.journal.part()
+        with Progress(observation.victims, "victims") as progress:
+            for victim in range(observation.victims):
+                progress.advance()
+                own = part.part(str(victim))
+                if own.stored:
+                    inputs[victim] = torch.from_numpy(own.stored["inputs"]).to(inputs)
+                    continue
+                gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
+                of_samples = scaling.gradient_of_samples(*gradients)
+                factors = factorise(of_samples, gradients[1], observation.batch_size)
+                seen, likely = observation.of_victim(victim), scores[victim].double()
+                proposals = _proposals(seen, factors, weight, bias, head, likely)
+                budget = 0 if factors.hidden else self.rounds
+                result = relu_search.search(factors, weight, bias, head, proposals, budget)
+                if result is not None:
+                    consistent = result.inputs[result.consistent]
+                    inputs[victim, : len(consistent)] = consistent
+                own.keep({"inputs": inputs[victim]})
+                part.save_if_due()
         remaining = without_probabilities(observation, scores, inputs)
         labels = infer_by_argmin(remaining, observation.batch_size)
         return exact_reconstruction(observation, inputs, labels)
-
-
-@dataclass(frozen=True)
-class Layers:
-    """Broadcast layers that the search uses, in double precision.
-
-    Args:
-        weight: weight of the dense layer whose inputs are the samples; Shape (neurons, F).
-        bias: its bias; Shape (neurons).
-        head: weight of the last layer, if it is the next one; Shape (classes, neurons).
-        shape: shape of a sample.
-        softmax: True if the loss contains a softmax.
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor
-    head: torch.Tensor | None
-    shape: tuple[int, ...]
-    softmax: bool
-
-
-def search_victims(
-    observation: Observation, observed: dict[str, torch.Tensor], scores: torch.Tensor, rounds: int
-) -> torch.Tensor:
-    """Search the samples of every victim.
-
-    Args:
-        observation: of the victims.
-        observed: mean gradients.
-        scores: gradient of the last layer's bias; Shape (V, classes).
-        rounds: budget of one victim.
-
-    Returns:
-        Shape (V, N, F); not finite where no sample was found.
-
-    Raises:
-        IncompatibleError: the network does not begin with a dense layer that has a bias.
-    """
-    name, scaling = scaled_layer(observation.model, observation.input_shape)
-    parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
-    weight, bias = scaling.of_layer(*parameters)
-    head, softmax = (
-        last_weight(observation, len(bias)),
-        observation.protocol.loss == "cross_entropy",
-    )
-    layers = Layers(weight, bias, head, observation.input_shape, softmax)
-    size = (observation.victims, observation.batch_size, weight.shape[1])
-    inputs = weight.new_full(size, torch.nan)
-    part = observation.journal.part()
-    with Progress(observation.victims, "victims") as progress:
-        for victim in range(observation.victims):
-            progress.advance()
-            if saved := part.part(str(victim)).stored:
-                inputs[victim] = torch.from_numpy(saved["inputs"]).to(inputs)
-                continue
-            gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
-            of_samples = scaling.gradient_of_samples(*gradients)
-            factors = factorise(of_samples, gradients[1], observation.batch_size)
-            seen = observation.of_victim(victim)
-            proposals = _proposals(seen, factors, layers, scores[victim].double())
-            budget = 0 if factors.hidden else rounds
-            result = search(factors, weight, bias, head, proposals, budget)
-            if result is not None:
-                consistent = result.inputs[result.consistent]
-                inputs[victim, : len(consistent)] = consistent
-            part.part(str(victim)).keep({"inputs": inputs[victim]})
-            part.save_if_due()
-    return inputs
 
 
 def last_weight(observation: Observation, neurons: int) -> torch.Tensor | None:
@@ -231,13 +174,8 @@ def without_probabilities(
 ) -> torch.Tensor:
     """Subtract the predicted probabilities from the scores of victims whose samples are all found.
 
-    Args:
-        observation: of the victims.
-        scores: gradient of the last layer's bias, the mean of p - [label]; Shape (V, classes).
-        inputs: samples found, not finite where unknown; Shape (V, N, F).
-
-    Returns:
-        Shape (V, classes).
+    Scores are gradients of the last layer's bias, means of p - [label], Shape (V, classes); inputs
+    are not finite where unknown, Shape (V, N, F).
     """
     with torch.no_grad():
         if observation.protocol.loss != "cross_entropy":
@@ -251,42 +189,38 @@ def without_probabilities(
 
 
 def _proposals(
-    observation: Observation, factors: Factors, layers: Layers, scores: torch.Tensor
-) -> list[Proposal]:
-    """Return the searches that suit the samples and the network of one victim.
-
-    Args:
-        observation: of the victim.
-        factors: of its gradients.
-        layers: that the searches use.
-        scores: gradient of the last layer's bias; Shape (classes).
-    """
+    observation: Observation,
+    factors: Factors,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    head: torch.Tensor | None,
+    scores: torch.Tensor,
+) -> list[relu_search.Proposal]:
+    """Return the searches that suit the samples and the network of one victim."""
     stream = torch_stream(observation.seed, "spear", int(observation.victim_ids[0]))
-    weight, bias, head = layers.weight, layers.bias, layers.head
+    softmax = observation.protocol.loss == "cross_entropy"
     separator, silent = CPAEdges(), replace(observation, journal=Journal())
 
     def by_patterns(known: torch.Tensor) -> torch.Tensor:
         """Search from the samples that `cpa_edges` separates."""
         if len(known):
             count = factors.rank - len(known)
-            rest = remaining_mixture(factors, known)
+            rest = relu_search.remaining_mixture(factors, known)
             sources = separator.separate_counted(silent, rest, [count], count)
         else:
             sources = separator.separate(silent)
         inputs = sources.values[0].double() / sources.factors[0].double()
-        return pattern_columns(factors, inputs[inputs.isfinite().all(1)], weight, bias)
+        return relu_search.pattern_columns(factors, inputs[inputs.isfinite().all(1)], weight, bias)
 
     def by_signal(_: torch.Tensor) -> torch.Tensor:
         assert head is not None
-        guess = draw_guess(layers.shape, weight, bias, scores, layers.softmax, stream)
-        return signal_columns(factors, head, guess)
+        guess = relu_search.draw_guess(
+            observation.input_shape, weight, bias, scores, softmax, stream
+        )
+        return relu_search.signal_columns(factors, head, guess)
 
     def by_sparsity(_: torch.Tensor) -> torch.Tensor:
-        return sparse_columns(factors, stream)
+        return relu_search.sparse_columns(factors, stream)
 
-    suiting = {
-        by_patterns: observation.modality == "image",
-        by_signal: head is not None,
-        by_sparsity: True,
-    }
-    return [proposal for proposal, suits in suiting.items() if suits]
+    suiting = {by_patterns: observation.modality == "image", by_signal: head is not None}
+    return [*(proposal for proposal, suits in suiting.items() if suits), by_sparsity]

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.first_layer import (
-    check_begins_dense,
+    DenseFirstAttack,
+    classifier_scores,
     dense_layer_of_samples,
     label_parameters,
 )
-from gleak.attacks.matching.label_inference import (
-    check_rule,
-    classifier_gradient,
-    classifier_of,
-    infer_by_argmin,
-)
+from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.mixtures import (
-    Mixture,
-    Sources,
-    Unmixing,
-    by_bias,
-    by_range,
-    estimated_sources,
-    separate,
-    visible_sources,
-)
+from gleak.attacks.unmixing import mixtures
+from gleak.attacks.unmixing.mixtures import Mixture, Sources, Unmixing
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -96,7 +84,6 @@ class UnmixingAttack(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that a dense layer has enough neurons for the samples."""
         super().check_network(network, shape, classes, client)
         layer = layer_to_unmix(network, shape).name
         neurons = len(network.get_parameter(f"{layer}.bias"))
@@ -136,17 +123,17 @@ class UnmixingAttack(AttackSpec):
     def count(self, observation: Observation, mixture: Mixture) -> tuple[list[int], int]:
         """Return the number of sources of each victim, and the number of samples to return."""
         if self.counted == "spectrum":
-            counts = estimated_sources(mixture)
+            counts = mixtures.estimated_sources(mixture)
             return counts, max(1, *counts)
         samples = observation.batch_size
-        return visible_sources(mixture, samples), samples
+        return mixtures.visible_sources(mixture, samples), samples
 
     def separate_counted(
         self, observation: Observation, mixture: Mixture, counts: Sequence[int], most: int
     ) -> Sources:
         """Recover a given number of sources of each victim, at most ``most``."""
         shape, journal = observation.input_shape, observation.journal
-        return separate(
+        return mixtures.separate(
             mixture,
             counts,
             most,
@@ -183,7 +170,7 @@ def layer_to_unmix(model: torch.nn.Module, shape: tuple[int, ...]) -> DenseLayer
     return layer
 
 
-class InputUnmixing(UnmixingAttack):
+class InputUnmixing(DenseFirstAttack, UnmixingAttack):
     """Base class of attacks that unmix the samples themselves; labels by CPL's rule, in its order.
 
     Unmixing does not determine the sign and scale of a sample. Both are estimated from the bias
@@ -192,40 +179,23 @@ class InputUnmixing(UnmixingAttack):
     their victim has not converged.
     """
 
-    @override
-    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        super().check(dataset, model, client)
-        check_begins_dense(self, model, "use cpa_fi, or a model such as fc2")
-
-    @override
-    def check_network(
-        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
-    ) -> None:
-        """Check that the first and the last layer are dense."""
-        dense_layer_of_samples(network, shape)
-        check_rule(network, shape, classes, "argmin")
-        super().check_network(network, shape, classes, client)
-
-    @override
-    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
-        dense_layer_of_samples(model, input_shape)
-        return super().reads(model, input_shape)
+    instead: ClassVar[str] = "use cpa_fi, or a model such as fc2"
 
     def reconstruct_samples(self, observation: Observation, scale: Scale) -> Reconstruction:
         """Return the samples that are separated, with labels by CPL's rule."""
         dense_layer_of_samples(observation.model, observation.input_shape)
         sources = self.separate(observation)
-        rescale = by_bias if scale == "bias" else by_range
+        rescale = mixtures.by_bias if scale == "bias" else mixtures.by_range
         recovered = sources.values.isfinite().all(2)
         inputs, mirrored = (
             samples.where(recovered[..., None], MID_GREY).unflatten(2, observation.input_shape)
             for samples in rescale(sources.values, sources.factors)
         )
-        scores = classifier_gradient(classifier_of(observation), mean_gradients(observation))
+        labels = infer_by_argmin(classifier_scores(observation), recovered.shape[1])
         return Reconstruction(
             inputs=inputs.float().cpu().numpy(),
             mirrored=mirrored.float().cpu().numpy(),
-            labels=infer_by_argmin(scores, recovered.shape[1]).cpu().numpy(),
+            labels=labels.cpu().numpy(),
             converged=(recovered.sum(1) >= observation.batch_size).cpu().numpy(),
             iterations=sources.iterations.cpu().numpy(),
             objective=sources.objective.cpu().numpy(),

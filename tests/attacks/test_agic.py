@@ -1,20 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.metrics.reconstruction.assignment import assign_samples, gather
+from tests.attacks.cases import Make, psnr
 
-Make = Callable[..., tuple[Observation, Private]]
 HELD = "+victims=2+batch_size=3+update_size=1+labels=unique+server_lr=0.2"
+TWO_STEPS = "batch_size=2+local_steps=2+mini_batch=1"
 LONG = "+iterations=60+matching_iterations=20+tv=0.001+gamma=1+lr=0.2"
 SHORT = "+iterations=10+matching_iterations=5+tv=0.001+gamma=1+lr=0.05"
 
@@ -25,11 +22,6 @@ def attacked(make: Make, spec: str, client: str = f"epochs{HELD}") -> tuple[Any,
     return attack.reconstruct(observation), truth
 
 
-def errors(found: Any, truth: Private) -> np.ndarray:
-    placed = gather(found.inputs, assign_samples(truth.inputs, found.inputs), 0)
-    return ((placed - truth.inputs) ** 2).mean((2, 3, 4))
-
-
 @pytest.mark.slow
 def test_samples_are_paired_and_found_in_both_epochs(make_case: Make) -> None:
     found, truth = attacked(make_case, f"agic_epochs{LONG}")
@@ -37,7 +29,7 @@ def test_samples_are_paired_and_found_in_both_epochs(make_case: Make) -> None:
     assert found.rounds.shape == (2, 3, 2)
     for members, pairs in zip(truth.rounds[..., 0], found.rounds, strict=True):
         assert (members[pairs[:, 0]] == members[pairs[:, 1]]).all()
-    assert errors(found, truth).mean() < 0.02
+    assert psnr(truth.inputs, found.inputs).mean() > 17
     assert np.array_equal(np.sort(found.labels), np.sort(truth.labels))
 
 
@@ -61,29 +53,18 @@ def test_three_epochs_are_a_chain(make_case: Make) -> None:
     assert all(sorted(column) == [0, 1, 2] for column in (found.rounds[0] % 3).T.tolist())
 
 
-def test_updates_of_several_samples_serve_each_of_them(make_case: Make) -> None:
-    client = "epochs+victims=1+batch_size=4+update_size=2+labels=unique+server_lr=0.2"
-    found, truth = attacked(make_case, f"agic_epochs{SHORT}", client)
+@pytest.mark.parametrize("client", ["batch_size=4+update_size=2", TWO_STEPS])
+def test_updates_of_several_samples_serve_each_of_them(make_case: Make, client: str) -> None:
+    """Epochs of one update need no pairing."""
+    fields = "epochs+victims=2+labels=unique+server_lr=0.2"
+    found, truth = attacked(make_case, f"agic_epochs{SHORT}", f"{fields}+{client}")
     assert found.inputs.shape == truth.inputs.shape
-    counts = np.bincount(found.rounds.flatten(), minlength=4)
-    assert counts.tolist() == [2, 2, 2, 2]
-
-
-def test_epochs_of_one_update_need_no_pairing(make_case: Make) -> None:
-    client = "epochs+victims=2+batch_size=2+local_steps=2+mini_batch=1+labels=unique+server_lr=0.2"
-    found, truth = attacked(make_case, f"agic_epochs{SHORT}", client)
-    assert found.rounds is None
-    assert found.inputs.shape == truth.inputs.shape
-    assert np.array_equal(np.sort(found.labels), np.sort(truth.labels))
-
-
-def test_each_round_is_read_at_its_own_parameters(make_case: Make) -> None:
-    attack = parse("attack", f"agic_epochs{SHORT}")
-    observation, _ = make_case(attack, client=f"epochs{HELD}")
-    first, last = observation.of_round(0), observation.of_round(5)
-    for name, parameter in last.model.named_parameters():
-        assert torch.equal(parameter, observation.broadcast[name][5])
-        assert torch.equal(first.model.get_parameter(name), observation.model.get_parameter(name))
+    if client == TWO_STEPS:
+        assert found.rounds is None
+        assert np.array_equal(np.sort(found.labels), np.sort(truth.labels))
+    else:
+        for rounds in found.rounds:
+            assert np.bincount(rounds.flatten(), minlength=4).tolist() == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -104,12 +85,3 @@ def test_clients_and_labels_that_do_not_serve_are_refused(
     attack, model = parse("attack", spec), parse("model", "resnet20")
     with pytest.raises(IncompatibleError, match=fault):
         attack.check(parse("dataset", "cifar10"), model, parse("client", client))
-
-
-def test_the_published_setting_leaves_the_box_and_keeps_its_rate() -> None:
-    """Plain Adam, as the paper's text has it; what it does not name is InvertGrad's by default."""
-    published = parse("attack", "agic+descent=plain").parts()
-    assert (published.optimizer.rate(0.99), published.box) == (0.1, False)
-    assert not published.optimizer.signed
-    usual = parse("attack", "agic").parts()
-    assert (usual.optimizer.rate(0.99), usual.box) == (pytest.approx(1e-4), True)

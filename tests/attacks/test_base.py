@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import get_args
 
 import pytest
@@ -55,11 +56,6 @@ def test_terms_without_weight_are_left_out(text: str, terms: tuple[str, ...], la
 
 
 def test_searches_stand_in_the_order_in_which_they_run() -> None:
-    first = AttackSummary(losses=("a",), terms=("b",), optimizers=("c",), labels="d")
-    second = AttackSummary(losses=("e",), terms=("f",), optimizers=("g",), labels="h")
-    assert first.then(second) == AttackSummary(
-        losses=("a", "e"), terms=("b", "f"), optimizers=("c", "g"), labels="h"
-    )
     assert summary_of("cpa_fi").losses == ("negentropy", "cosine of embeddings")
     assert summary_of("cpa_fi_gm").labels == "optimised"
     assert summary_of("rogs").losses == ("l2", "norm and LPIPS of images")
@@ -74,9 +70,7 @@ def test_local_steps_are_refused_by_those_who_say_so(name: str, fitting_model) -
     client = "epochs" if spec.joins_epochs else "fedavg"
     levels["model"] = fitting_model(**levels, client=client)
     steps = {**levels, "client": f"{client}+local_steps=2", "dataset": "digits"}
-    others = {"training": "untrained", "defense": "none"}
-    if spec.takes_local_steps:
-        Cell.parse({**others, **steps})
-    else:
-        with pytest.raises(IncompatibleError, match="needs the gradient of one step"):
-            Cell.parse({**others, **steps})
+    steps |= {"training": "untrained", "defense": "none"}
+    fault = pytest.raises(IncompatibleError, match="needs the gradient of one step")
+    with nullcontext() if spec.takes_local_steps else fault:
+        Cell.parse(steps)

@@ -50,9 +50,9 @@ def trained() -> nn.Module:
     return network.eval()
 
 
-def batch(samples: int) -> tuple[Tensor, Tensor]:
+def batch(samples: int, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return torch.rand(samples, *SHAPE, generator=generator), torch.arange(samples)
+    return torch.rand(samples, *shape, generator=generator), torch.arange(samples)
 
 
 CHOSEN = [
@@ -71,48 +71,57 @@ CHOSEN = [
 ]
 
 
+def observed(
+    network: nn.Module, samples: int = 1, client: str = "fedsgd", shape: tuple[int, ...] = SHAPE
+) -> Observation:
+    """What a server observes of a client."""
+    copied = prepared_copy(network)
+    classes = examine(copied, shape)
+    inputs, labels = batch(samples, shape)
+    update = gleak.compute_update(network, inputs, labels % classes, client=client)
+    setting = Setting(copied, shape, classes, client_of(client, samples))
+    values = {name: value.numpy() for name, value in update.items()}
+    return setting.observe(Best(), setting.update(values), {}, {}, 0)
+
+
 @pytest.mark.parametrize(("network", "samples", "client", "expected"), CHOSEN)
 def test_the_first_attack_suits_the_network_and_the_client(
-    network: nn.Module,
-    samples: int,
-    client: str,
-    expected: str,
-    caplog: pytest.LogCaptureFixture,
+    network: nn.Module, samples: int, client: str, expected: str
 ) -> None:
-    inputs, labels = batch(samples)
-    update = gleak.compute_update(network, inputs, labels, client=client)
-    with caplog.at_level("INFO"):
-        gleak.attack("best+budget=2", network, update, SHAPE, batch_size=samples, client=client)
-    attacks = [
-        text for text in caplog.messages if "1 victims: " in text and "searching" not in text
-    ]
-    assert attacks[0].startswith(expected)
+    first = next(Best(budget=2).candidates(observed(network, samples, client)))
+    assert str(first.attack).startswith(expected)
 
 
 @pytest.mark.parametrize(
     ("side", "expected"), [(96, "rog"), (97, "invertgrad"), (88, "invertgrad")]
 )
-def test_large_images_are_sought_at_half_their_side(
-    side: int, expected: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    torch.manual_seed(0)
-    shape = (3, side, side)
+def test_large_images_are_sought_at_half_their_side(side: int, expected: str) -> None:
     pooled = nn.Sequential(nn.Conv2d(3, 4, 8, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(4))
     network = nn.Sequential(pooled, nn.Flatten(), nn.Linear(64, 10))
-    update = gleak.compute_update(network, torch.rand(1, *shape), torch.tensor([1]))
-    with caplog.at_level("INFO"):
-        gleak.attack("best+budget=2", network, update, shape)
-    assert next(text for text in caplog.messages if "1 victims: " in text).startswith(expected)
+    (candidate,) = Best().candidates(observed(network, shape=(3, side, side)))
+    assert candidate.attack.name == expected
+
+
+def best_on(
+    network: nn.Module, samples: int, attack: str = "best"
+) -> tuple[Tensor, gleak.AttackResult]:
+    """Attack a batch; return its inputs and the result."""
+    inputs, labels = batch(samples)
+    update = gleak.compute_update(network, inputs, labels)
+    return inputs, gleak.attack(attack, network, update, SHAPE, batch_size=samples)
+
+
+def observed_cell(
+    cells: TinyCells, model: str, client: str = "fedsgd+victims=2", defense: str = "none"
+) -> Observation:
+    folder = cells.simulate("image", model=model, client=client, defense=defense)
+    return cells.observe(folder, Best())
 
 
 @pytest.mark.parametrize(("activation", "samples"), [(nn.Sigmoid(), 1), (nn.ReLU(), 4)])
 def test_samples_behind_a_dense_layer_are_exact(activation: nn.Module, samples: int) -> None:
-    inputs, labels = batch(samples)
-    network = dense(activation)
-    update = gleak.compute_update(network, inputs, labels)
-    found = gleak.attack("best", network, update, SHAPE, batch_size=samples)
-    nearest = (found.inputs[:, None] - inputs).abs().flatten(2).amax(2).amin(0)
-    assert nearest.max() < 1e-3
+    inputs, found = best_on(dense(activation), samples)
+    assert torch.cdist(inputs.flatten(1), found.inputs.flatten(1), torch.inf).amin(1).max() < 1e-3
 
 
 SENT = [
@@ -126,41 +135,28 @@ SENT = [
 def test_values_that_were_not_sent_are_completed_where_they_can_be(
     model: str, defense: str, expected: list[str], cells: TinyCells
 ) -> None:
-    levels = {"model": model, "client": "fedsgd+victims=2", "defense": defense}
-    seen = cells.observe(cells.simulate("image", **levels), Best())
-    attacks = [str(candidate.attack).partition("+tv")[0] for candidate in Best().candidates(seen)]
-    assert attacks == expected
+    candidates = Best().candidates(observed_cell(cells, model, defense=defense))
+    assert [str(candidate.attack).partition("+tv")[0] for candidate in candidates] == expected
 
 
 @pytest.mark.parametrize(("defense", "last"), [("dp", "cpa_noisy"), ("dp+sigma=1e-6", "cpa_edges")])
 def test_noise_is_modelled_where_it_is_seen(defense: str, last: str, cells: TinyCells) -> None:
-    levels = {"model": "mlp+hidden=32", "client": "fedsgd+batch_size=3+victims=2"}
-    seen = cells.observe(cells.simulate("image", **levels, defense=defense), Best())
+    seen = observed_cell(cells, "mlp+hidden=32", "fedsgd+batch_size=3+victims=2", defense)
     assert [candidate.attack.name for candidate in Best().candidates(seen)] == [last, "invertgrad"]
 
 
+RELU = "+activation=relu"
+SEARCHED = {"draws": "searched", "distance": "likelihood"}
 SEEN = [
-    ("lenet+width=4", "none", {}),
-    (
-        "lenet+width=4",
-        "soteria",
-        {"compared": "nonzero", "distance": "likelihood", "tv": "0.0001"},
-    ),
-    ("lenet+width=4+activation=relu", "soteria", {"compared": "nonzero", "tv": "0.1"}),
-    ("lenet+width=4", "quantize", {"distance": "likelihood"}),
-    ("lenet+width=4", "qsgd", {"distance": "likelihood", "tv": "0.3"}),
-    ("lenet+width=4+activation=relu", "qsgd", {"tv": "0.3"}),
-    ("lenet+width=4+activation=relu", "signsgd", {"distance": "likelihood"}),
-    (
-        "lenet+width=4+precode=5",
-        "none",
-        {"draws": "searched", "distance": "likelihood", "tv": "0.0001"},
-    ),
-    (
-        "lenet+width=4+activation=relu+precode=5",
-        "none",
-        {"draws": "searched", "distance": "likelihood", "tv": "0.1"},
-    ),
+    ("", "none", {}),
+    ("", "soteria", {"compared": "nonzero", "distance": "likelihood", "tv": "0.0001"}),
+    (RELU, "soteria", {"compared": "nonzero", "tv": "0.1"}),
+    ("", "quantize", {"distance": "likelihood"}),
+    ("", "qsgd", {"distance": "likelihood", "tv": "0.3"}),
+    (RELU, "qsgd", {"tv": "0.3"}),
+    (RELU, "signsgd", {"distance": "likelihood"}),
+    ("+precode=5", "none", {**SEARCHED, "tv": "0.0001"}),
+    (f"{RELU}+precode=5", "none", {**SEARCHED, "tv": "0.1"}),
 ]
 
 
@@ -168,8 +164,7 @@ SEEN = [
 def test_gradient_matching_suits_the_defence(
     model: str, defense: str, expected: dict[str, str], cells: TinyCells
 ) -> None:
-    levels = {"model": model, "client": "fedsgd+victims=2", "defense": defense}
-    seen = cells.observe(cells.simulate("image", **levels), Best())
+    seen = observed_cell(cells, f"lenet+width=4{model}", defense=defense)
     assert {name: str(value) for name, value in defence_fields(seen).items()} == expected
 
 
@@ -197,13 +192,9 @@ class InOrder(nn.Module):
     "order", list(permutations(["body", "middle", "head", "factor"])), ids="-".join
 )
 def test_the_order_in_which_layers_are_registered_does_not_matter(order: tuple[str, ...]) -> None:
-    inputs, labels = batch(4)
-    network = InOrder(order)
-    update = gleak.compute_update(network, inputs, labels)
-    found = gleak.attack("best+budget=1", network, update, SHAPE, batch_size=4)
+    inputs, found = best_on(InOrder(order), 4, "best+budget=1")
     assert found.converged
-    nearest = (found.inputs[:, None] - inputs).abs().flatten(2).amax(2).amin(0)
-    assert nearest.max() < 1e-3
+    assert torch.cdist(inputs.flatten(1), found.inputs.flatten(1), torch.inf).amin(1).max() < 1e-3
 
 
 class Uneven(nn.Module):
@@ -231,17 +222,6 @@ class ByName(nn.Module):
         return self.head(input=self.first(input=inputs.flatten(1)).sigmoid())
 
 
-def observed(network: nn.Module, samples: int) -> Observation:
-    """What a server observes of a client with some samples."""
-    copied = prepared_copy(network)
-    classes = examine(copied, SHAPE)
-    inputs, labels = batch(samples)
-    update = gleak.compute_update(network, inputs, labels % classes)
-    setting = Setting(copied, SHAPE, classes, client_of("fedsgd", samples))
-    values = {name: value.numpy() for name, value in update.items()}
-    return setting.observe(Best(), setting.update(values), {}, {}, 0)
-
-
 UNUSUAL = {
     "used twice": (lambda: Uneven(used=True), ["invertgrad"]),
     "never used": (lambda: Uneven(used=False), ["cpl", "invertgrad"]),
@@ -262,14 +242,13 @@ def test_attacks_are_chosen_for_unusual_networks(
     build: type[nn.Module], expected: list[str]
 ) -> None:
     torch.manual_seed(0)
-    seen = observed(build(), 1)
-    assert [candidate.attack.name for candidate in Best().candidates(seen)] == expected
+    candidates = Best().candidates(observed(build()))
+    assert [candidate.attack.name for candidate in candidates] == expected
 
 
 def test_a_victim_comes_out_as_alone_whatever_the_others_send(cells: TinyCells) -> None:
-    levels = {"model": "mlp+hidden=32", "client": "fedsgd+batch_size=3+victims=3"}
     attack = Best(budget=2)
-    seen = cells.observe(cells.simulate("image", **levels), attack)
+    seen = observed_cell(cells, "mlp+hidden=32", "fedsgd+batch_size=3+victims=3")
     weight = next(name for name in seen.update if name.endswith("weight"))
     noisy = seen.update[weight].clone()
     noisy[1:] += noisy[1:].square().mean().sqrt() * torch.randn(noisy[1:].shape)
@@ -303,16 +282,10 @@ def test_of_one_sample_twice_it_is_found_but_the_victim_has_not_converged() -> N
     assert nearest.max() < 1e-2
 
 
-SHAPE = (3, 8, 8)
-
-
 @pytest.mark.parametrize("scale", [1, 0.02])
 def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept(scale: float) -> None:
     """A client that clips its gradient sends a shorter one, and no image has exactly that."""
-    torch.manual_seed(0)
-    convolution = nn.Conv2d(3, 8, 3, stride=2, padding=1)
-    network = nn.Sequential(convolution, nn.Tanh(), nn.Flatten(), nn.Linear(128, 10))
-    inputs, labels = torch.rand(2, *SHAPE), torch.arange(2)
+    network, (inputs, labels) = convolutional(nn.Tanh()), batch(2)
     updates = [gleak.compute_update(network, inputs[[i]], labels[[i]]) for i in range(2)]
     observation = Observation(
         update={
@@ -330,23 +303,22 @@ def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept(scal
     )
     far = (scale * inputs + 0.2 * torch.rand(inputs.shape)).clamp(0, 1)
     near = inputs + 1e-3
-    first, later = torch.stack([near[0], far[1]]), torch.stack([far[0], near[1]])
     results = [
         Reconstruction(
-            inputs=samples[:, None].numpy(),
+            inputs=torch.stack(samples)[:, None].numpy(),
             labels=labels[:, None].numpy(),
             converged=np.zeros(2, bool),
         )
-        for samples in (first, later)
+        for samples in ((near[0], far[1]), (far[0], near[1]))
     ]
     kept = nearer(*results, np.arange(2), observation)
     np.testing.assert_array_equal(kept.inputs[:, 0], near.numpy())
 
 
-def reconstruction(*victims: list[list[float]], converged: list[bool]) -> Reconstruction:
+def reconstruction(*victims: list[list[float]], converged: list[int]) -> Reconstruction:
     inputs = np.array(victims, np.float32)[..., None]
     labels = np.zeros(inputs.shape[:2], int)
-    return Reconstruction(inputs=inputs, labels=labels, converged=np.array(converged))
+    return Reconstruction(inputs=inputs, labels=labels, converged=np.array(converged, bool))
 
 
 def test_samples_that_were_found_are_kept_and_the_others_are_taken_from_the_later_attack() -> None:
@@ -360,10 +332,15 @@ def test_samples_that_were_found_are_kept_and_the_others_are_taken_from_the_late
 
 
 def test_a_victim_whose_samples_are_those_of_two_attacks_has_not_converged() -> None:
+    """One of which nothing was found is replaced, and one whose search did not converge."""
     missing = [MID_GREY] * 2
-    first = reconstruction([[0.1, 0.9], missing], [missing, missing], converged=[False, False])
-    later = reconstruction([[0.2, 0.2], [0.1, 0.8]], [[0.3, 0.3]] * 2, converged=[True, True])
-    assert completed(first, later, np.arange(2)).converged.tolist() == [False, True]
+    first = reconstruction([[0.1, 0.9], missing], [missing] * 2, [[0.3] * 2] * 2, converged=[0] * 3)
+    later = reconstruction(
+        [[0.2, 0.2], [0.1, 0.8]], [[0.3, 0.3]] * 2, [[0.7] * 2] * 2, converged=[1, 1, 0]
+    )
+    found = completed(first, later, np.arange(3))
+    assert found.converged.tolist() == [False, True, False]
+    assert np.allclose(found.inputs[2], 0.7)
 
 
 def test_groups_are_joined_in_the_order_of_their_victims() -> None:
@@ -373,9 +350,3 @@ def test_groups_are_joined_in_the_order_of_their_victims() -> None:
     assert np.allclose(found.inputs[:, 0, 0, 0], [0.1, 0.2, 0.3])
     assert found.converged.tolist() == [True, True, False]
     assert in_order([one], [np.arange(2)]) is one
-
-
-def test_a_victim_whose_search_did_not_converge_is_replaced() -> None:
-    first = reconstruction([[0.3, 0.3]], converged=[False])
-    later = reconstruction([[0.7, 0.7]], converged=[False])
-    assert np.allclose(completed(first, later, np.array([0])).inputs, 0.7)

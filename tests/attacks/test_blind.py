@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from gleak.artifacts.private import Private
-from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import allowed_pairs
-
-Make = Callable[..., tuple[Observation, Private]]
-NAMES = ("blind", "random_noise", "same_class")
+from tests.attacks.cases import Make
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["blind", "random_noise", "same_class"])
 def test_the_update_makes_no_difference(make_case: Make, name: str) -> None:
     spec = parse("attack", name)
     seen, _ = make_case(spec, client="fedsgd+batch_size=3+victims=2")

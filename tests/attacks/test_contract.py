@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from gleak.attacks.base import AttackSpec
 from gleak.core.registry import load, parse
 from gleak.testing.attack_contract import (
     SIZES,
@@ -52,17 +54,13 @@ def pair(cells: TinyCells, name: str) -> AttackCase:
     return AttackCase(cells, min(load("attack")[name].modalities), size=2)
 
 
+@pytest.mark.parametrize("check", [check_result, check_repeatable, check_single_victim])
 @pytest.mark.parametrize(("name", "modality", "size"), PAIRS)
-def test_reconstructs_every_sample_in_the_unit_range_from_what_is_granted(
-    name: str, case: AttackCase
+def test_the_contract_of_attacks_is_kept(
+    name: str, case: AttackCase, check: Callable[[AttackCase, AttackSpec], None]
 ) -> None:
-    """No file is opened, and of the grants only those the spec names are there."""
-    check_result(case, parse("attack", name))
-
-
-@pytest.mark.parametrize(("name", "modality", "size"), PAIRS)
-def test_follows_from_what_is_observed_and_leaves_it_as_it_was(name: str, case: AttackCase) -> None:
-    check_repeatable(case, parse("attack", name))
+    """Of the grants only those the spec names are there; victims come out as alone."""
+    check(case, parse("attack", name))
 
 
 @pytest.mark.parametrize(
@@ -70,11 +68,6 @@ def test_follows_from_what_is_observed_and_leaves_it_as_it_was(name: str, case: 
 )
 def test_another_seed_is_another_attempt(name: str, case: AttackCase) -> None:
     check_seed(case, parse("attack", name))
-
-
-@pytest.mark.parametrize(("name", "modality", "size"), PAIRS)
-def test_a_victim_alone_comes_out_as_among_others(name: str, case: AttackCase) -> None:
-    check_single_victim(case, parse("attack", name))
 
 
 @pytest.mark.parametrize(

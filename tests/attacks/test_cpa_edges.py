@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from gleak.artifacts.private import Private
 from gleak.attacks.cpa_edges import (
     differences,
     find_flat_image,
@@ -18,13 +14,10 @@ from gleak.attacks.cpa_edges import (
     white_differences,
     without,
 )
-from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import Mixture
-from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
+from tests.attacks.cases import Make, holding, psnr
 
-Make = Callable[..., tuple[Observation, Private]]
-PSNR = Callable[[np.ndarray, np.ndarray], np.ndarray]
 EDGES = parse("attack", "cpa_edges")
 BLIND = parse("attack", "blind")
 
@@ -38,7 +31,7 @@ BLIND = parse("attack", "blind")
         "fedavg+batch_size=6+victims=2+local_steps=3+local_lr=0.1+mini_batch=2+sends=weights",
     ],
 )
-def test_batches_of_photographs_come_out(client: str, make_photo_case: Make, psnr: PSNR) -> None:
+def test_batches_of_photographs_come_out(client: str, make_photo_case: Make) -> None:
     seen, truth = make_photo_case(EDGES, client)
     found = EDGES.reconstruct(seen)
     blind = BLIND.reconstruct(make_photo_case(BLIND, client)[0])
@@ -48,49 +41,13 @@ def test_batches_of_photographs_come_out(client: str, make_photo_case: Make, psn
     assert found.converged.all()
 
 
-def test_grey_oblong_pictures_are_taken(make_photo_case: Make) -> None:
-    """The same numbers, taken for pictures of another shape."""
-    seen, truth = make_photo_case(EDGES)
-    found = EDGES.reconstruct(replace(seen, input_shape=(1, 24, 32)))
-    found.validate()
-    assert found.inputs.shape == (*truth.inputs.shape[:2], 1, 24, 32)
-
-
-def test_tables_are_refused() -> None:
-    with pytest.raises(IncompatibleError, match="cpa_edges does not take tabular data"):
-        EDGES.check(parse("dataset", "adult"), parse("model", "mlp"), parse("client", "fedsgd"))
-
-
-def test_the_power_of_the_likelihood_counts(make_photo_case: Make) -> None:
-    seen, _ = make_photo_case(EDGES)
-    other = parse("attack", "cpa_edges+power=1").reconstruct(seen)
-    found = EDGES.reconstruct(seen)
-    assert (found.objective != other.objective).all()
-    assert not np.allclose(found.inputs, other.inputs, atol=1e-3)
-
-
 BATCH_OF_8 = "fedsgd+batch_size=8+victims=2"
 COLOURS = {"grey": (0.7, 0.7, 0.7), "black": (0, 0, 0), "a colour": (0.1, 0.5, 0.8)}
 
 
-def holding(
-    seen: Observation, inputs: np.ndarray, labels: np.ndarray, client: str = BATCH_OF_8
-) -> Observation:
-    """Return the observation of clients with these samples."""
-    network = seen.model.requires_grad_()
-    spec = parse("client", client)
-    sent = [
-        spec.compute(network, own, told)
-        for own, told in zip(torch.from_numpy(inputs), torch.from_numpy(labels), strict=True)
-    ]
-    network.requires_grad_(False)
-    update = {name: torch.stack([each[name].detach() for each in sent]) for name in sent[0]}
-    return replace(seen, update=update)
-
-
 @pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
 def test_an_image_of_one_colour_is_found_and_harms_no_other(
-    colour: tuple[float, float, float], make_photo_case: Make, psnr: PSNR
+    colour: tuple[float, float, float], make_photo_case: Make
 ) -> None:
     seen, truth = make_photo_case(EDGES, BATCH_OF_8)
     inputs = truth.inputs.copy()
@@ -98,16 +55,14 @@ def test_an_image_of_one_colour_is_found_and_harms_no_other(
     found = EDGES.reconstruct(holding(seen, inputs, truth.labels))
     reached = psnr(inputs, found.inputs)
     others = np.delete(np.arange(8), 3)
-    without = psnr(truth.inputs, EDGES.reconstruct(seen).inputs)
+    alone = psnr(truth.inputs, EDGES.reconstruct(seen).inputs)
     assert reached[1, 3] > 80
-    assert (reached[1, others] > without[1, others] - 6).all()
+    assert (reached[1, others] > alone[1, others] - 6).all()
     assert np.median(reached[1, others]) > 28
     assert found.converged.all()
 
 
-def test_of_local_steps_the_image_of_one_colour_is_found_too(
-    make_photo_case: Make, psnr: PSNR
-) -> None:
+def test_of_local_steps_the_image_of_one_colour_is_found_too(make_photo_case: Make) -> None:
     client = "fedavg+batch_size=6+victims=2+local_steps=3+local_lr=1"
     seen, truth = make_photo_case(EDGES, client)
     inputs = truth.inputs.copy()
@@ -117,15 +72,15 @@ def test_of_local_steps_the_image_of_one_colour_is_found_too(
     assert (psnr(inputs, found.inputs)[:, 2] > 40).all()
 
 
-def test_of_two_images_that_are_the_same_one_is_found(make_photo_case: Make, psnr: PSNR) -> None:
+def test_of_two_images_that_are_the_same_one_is_found(make_photo_case: Make) -> None:
     seen, truth = make_photo_case(EDGES, BATCH_OF_8)
     inputs = truth.inputs.copy()
     inputs[1, 5] = inputs[1, 2]
     found = EDGES.reconstruct(holding(seen, inputs, truth.labels))
     reached = psnr(inputs, found.inputs)[1]
-    without = psnr(truth.inputs, EDGES.reconstruct(seen).inputs)[1]
+    alone = psnr(truth.inputs, EDGES.reconstruct(seen).inputs)[1]
     others = np.delete(np.arange(8), [2, 5])
-    assert (reached[others] > without[others] - 6).all()
+    assert (reached[others] > alone[others] - 6).all()
     assert max(reached[2], reached[5]) > 18
     assert (found.inputs == 0.5).all((2, 3, 4)).sum(1).tolist() == [0, 1]
     assert found.converged.tolist() == [True, False]
@@ -137,15 +92,13 @@ def test_where_all_images_differ_nothing_is_taken_away(make_photo_case: Make) ->
         assert find_flat_images(seen, EDGES.mixture(seen)) == {}
 
 
-SHAPES = [(1, 5, 7), (3, 6, 4), (3, 2, 2), (2, 1, 5), (1, 4, 1), (1, 1, 1)]
-each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
-
-
 def draw(seed: int, *shape: int) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
 
 
-@each_shape
+@pytest.mark.parametrize(
+    "shape", [(1, 5, 7), (3, 6, 4), (3, 2, 2), (2, 1, 5), (1, 4, 1), (1, 1, 1)], ids=str
+)
 @pytest.mark.parametrize("orders", [1, 2])
 def test_differences_are_those_of_numpy(shape: tuple[int, ...], orders: int) -> None:
     images = draw(0, 4, *shape)
@@ -156,14 +109,6 @@ def test_differences_are_those_of_numpy(shape: tuple[int, ...], orders: int) -> 
     ]
     found = differences(images, orders)
     np.testing.assert_allclose(found.numpy(), np.concatenate(expected, 2), atol=1e-15)
-
-
-@each_shape
-def test_a_place_is_the_same_in_every_channel(shape: tuple[int, ...]) -> None:
-    images = draw(1, 2, *shape)
-    for channel in range(shape[0]):
-        alone = differences(images[:, [channel]])
-        assert torch.equal(differences(images)[:, [channel]], alone)
 
 
 def mixtures_of(images: Tensor) -> Tensor:
@@ -234,15 +179,10 @@ def test_none_or_several_are_not_told(flat: tuple[Tensor, ...]) -> None:
 
 def test_noise_and_zeros_hide_it() -> None:
     output_gradients, images = flat_images_draw(5, COLOUR)
-    noise = 1e-3 * torch.randn(NEURONS, COLOUR.numel(), generator=torch.Generator().manual_seed(1))
-    assert (
-        find_flat_image(output_gradients @ images + noise, output_gradients.sum(1), 5, SHAPE)
-        is None
-    )
-    assert (
-        find_flat_image(0 * output_gradients @ images, 0 * output_gradients.sum(1), 5, SHAPE)
-        is None
-    )
+    weight, bias = output_gradients @ images, output_gradients.sum(1)
+    noise = 1e-3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    assert find_flat_image(weight + noise, bias, 5, SHAPE) is None
+    assert find_flat_image(0 * weight, 0 * bias, 5, SHAPE) is None
 
 
 def test_its_own_derivatives_are_told_from_others_whatever_their_scale() -> None:
@@ -259,17 +199,14 @@ def test_its_own_derivatives_are_told_from_others_whatever_their_scale() -> None
 
 def test_what_is_left_are_the_other_images() -> None:
     output_gradients, images = flat_images_draw(5, COLOUR)
-    mixture = Mixture(
-        (output_gradients @ images)[None].repeat(2, 1, 1),
-        output_gradients.sum(1)[None].repeat(2, 1),
-    )
-    found = find_flat_image(mixture.weight[1], mixture.bias[1], 5, SHAPE)
+    weight, bias = output_gradients @ images, output_gradients.sum(1)
+    mixture = Mixture(weight.repeat(2, 1, 1), bias.repeat(2, 1))
+    found = find_flat_image(weight, bias, 5, SHAPE)
     assert found is not None
     rest = without(mixture, 1, found, output_gradients[:, -1].double())
-    torch.testing.assert_close(
-        rest.weight[1], output_gradients[:, :-1] @ images[:-1], atol=1e-4, rtol=1e-4
-    )
-    torch.testing.assert_close(rest.bias[1], output_gradients[:, :-1].sum(1), atol=1e-4, rtol=1e-4)
-    assert torch.equal(rest.weight[0], mixture.weight[0])
+    close = {"atol": 1e-4, "rtol": 1e-4}
+    torch.testing.assert_close(rest.weight[1], output_gradients[:, :-1] @ images[:-1], **close)
+    torch.testing.assert_close(rest.bias[1], output_gradients[:, :-1].sum(1), **close)
+    assert torch.equal(rest.weight[0], weight)
     unknown = without(mixture, 1, found, None)
     assert torch.linalg.matrix_rank(unknown.weight[1], rtol=1e-5) == 4

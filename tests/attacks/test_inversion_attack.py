@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from gleak.artifacts.private import Private
-from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.first_layer import label_parameters
 from gleak.attacks.inversion_attack import InversionSearch, embedding_layer
 from gleak.attacks.matching.priors import total_variation
-from gleak.attacks.observation import Observation
-from gleak.attacks.run_attack import attack, observe
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
+from tests.attacks.cases import Make
 
-Make = Callable[..., tuple[Observation, Private]]
 INVERTING = sorted(n for n, cls in load("attack").items() if issubclass(cls, InversionSearch))
 FEDSGD = parse("client", "fedsgd")
 FI = parse("attack", "fi")
 
 
-class WithoutDense(nn.Module):
-    """Logits by a convolution alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten())
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.layers(inputs)
+WITHOUT_DENSE = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten())
 
 
 @pytest.mark.parametrize("name", INVERTING)
@@ -52,12 +37,6 @@ def test_what_has_no_features_is_refused(name: str, dataset: str, model: str, fa
 
 
 @pytest.mark.parametrize("name", INVERTING)
-@pytest.mark.parametrize("model", ["lenet", "resnet20", "vgg_small"])
-def test_convolutional_networks_are_served(name: str, model: str) -> None:
-    parse("attack", name).check(parse("dataset", "photos"), parse("model", model), FEDSGD)
-
-
-@pytest.mark.parametrize("name", INVERTING)
 def test_a_start_that_does_not_fit_is_named_with_its_attack(name: str) -> None:
     attack = parse("attack", f"{name}+start=red")
     with pytest.raises(IncompatibleError) as caught:
@@ -67,13 +46,8 @@ def test_a_start_that_does_not_fit_is_named_with_its_attack(name: str) -> None:
 
 @pytest.mark.parametrize("name", INVERTING)
 def test_every_field_of_the_search_reaches_it(name: str) -> None:
-    changes = {
-        "inversion_iterations": "9",
-        "inversion_lr": "0.75",
-        "tv": "0.25",
-        "start": "uniform",
-        "box": "false",
-    }
+    changes = {"inversion_iterations": 9, "inversion_lr": 0.75, "tv": 0.25}
+    changes |= {"start": "uniform", "box": "false"}
     standard = parse("attack", name)
     assert set(changes) == set(InversionSearch.model_fields)
     for field, value in changes.items():
@@ -89,7 +63,7 @@ def test_the_network_itself_is_asked_where_the_spec_does_not_tell(make_case: Mak
     with pytest.raises(IncompatibleError, match="takes the samples themselves; use cpa"):
         embedding_layer(dense, seen.input_shape)
     with pytest.raises(IncompatibleError, match="this model has none"):
-        embedding_layer(WithoutDense(), seen.input_shape)
+        embedding_layer(WITHOUT_DENSE, seen.input_shape)
     assert embedding_layer(seen.model, seen.input_shape) == "7"
 
 
@@ -99,7 +73,7 @@ def test_labels_are_read_off_the_classifier_alone() -> None:
     (name,) = label_parameters(network, shape)
     assert torch.equal(network.get_parameter(name), list(network.parameters())[-1])
     with pytest.raises(IncompatibleError, match="no dense layer with 4 outputs"):
-        label_parameters(WithoutDense(), shape)
+        label_parameters(WITHOUT_DENSE, shape)
 
 
 SHORT_FI = parse("attack", "fi+inversion_iterations=150+tv=0.01")
@@ -113,6 +87,7 @@ CELL = {
 def test_images_come_from_their_embeddings(make_case: Make) -> None:
     """Each beside the image whose embedding it was made from, so in the order of the grant."""
     seen, truth = make_case(SHORT_FI, **CELL)
+    assert SHORT_FI.reads(seen.model, seen.input_shape) == {"7.bias"}
     found = SHORT_FI.reconstruct(seen)
     granted = seen.granted["embeddings"].numpy()
     assert np.array_equal(found.embeddings, granted)
@@ -124,6 +99,7 @@ def test_images_come_from_their_embeddings(make_case: Make) -> None:
     assert (errors < of_mean_colours / 2).all()
     assert (found.objective < 0.01 * found.trace_objective[:, 0]).all()
     assert found.converged.all()
+    assert np.array_equal(found.labels, np.sort(truth.labels, axis=1))
 
 
 def test_total_variation_makes_images_smooth(make_case: Make) -> None:
@@ -132,23 +108,3 @@ def test_total_variation_makes_images_smooth(make_case: Make) -> None:
         for spec in (SHORT_FI, parse("attack", "fi+inversion_iterations=150+tv=1"))
     )
     assert (total_variation(smooth) < 0.3 * total_variation(rough)).all()
-
-
-def test_labels_are_those_of_the_batch(make_case: Make) -> None:
-    seen, truth = make_case(SHORT_FI, **CELL)
-    assert np.array_equal(SHORT_FI.reconstruct(seen).labels, np.sort(truth.labels, axis=1))
-
-
-def test_of_the_update_the_classifiers_bias_alone_is_read(
-    simulate: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = simulate(**CELL)
-    paths = folder / "update.h5", folder / "model.h5"
-    grants = {"embeddings": folder / "granted" / "embeddings.h5"}
-    spec = parse("attack", "fi+inversion_iterations=3")
-    seen = observe(*paths, grants, reads=spec.reads, seed=5, device="cpu")
-    assert list(seen.update) == ["7.bias"]
-    attack(spec, *paths, grants, tmp_path / "reconstruction.h5", seed=5, device="cpu")
-    found = Reconstruction.read(tmp_path / "reconstruction.h5")
-    assert np.array_equal(found.inputs, spec.reconstruct(seen).inputs)
-    assert found.embeddings.shape == seen.granted["embeddings"].shape

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.artifacts.private import Private
 from gleak.attacks.matrix_completion import MatrixCompletion, complete, determines, determines_layer
-from gleak.attacks.observation import Observation
-from gleak.core.errors import SpecError
+from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
+from tests.attacks.cases import Make
 
-Make = Callable[..., tuple[Observation, Private]]
 MLP = "mlp+hidden=32+activation=relu"
 ONE = parse("attack", "matrix_completion")
 
@@ -42,12 +39,9 @@ def test_a_batch_is_recovered_from_the_values_sent(make_case: Make) -> None:
     assert gaps.min(1).max() < 1e-3
 
 
-def test_an_update_that_was_sent_as_a_whole_is_attacked_as_it_is(make_case: Make) -> None:
+def test_only_the_values_that_were_not_sent_are_replaced(make_case: Make) -> None:
     seen, _ = make_case(ONE, model=MLP)
     assert ONE.completed(seen) is seen
-
-
-def test_only_the_values_that_were_not_sent_are_replaced(make_case: Make) -> None:
     seen, _ = make_case(ONE, model=MLP, defense="topk+keep=0.3")
     completed = ONE.completed(seen)
     for name in ("1.weight", "1.bias"):
@@ -80,13 +74,9 @@ def test_an_attack_that_needs_more_than_an_update_is_refused(attack: str) -> Non
 
 
 def test_what_the_attack_does_not_support_is_named_before_the_run() -> None:
-    spec = MatrixCompletion(attack=parse("attack", "spear"))
-    with pytest.raises(Exception, match="spear"):
-        spec.check(
-            parse("dataset", "digits"),
-            parse("model", "mlp+activation=tanh"),
-            parse("client", "fedsgd"),
-        )
+    spec, client = MatrixCompletion(attack=parse("attack", "spear")), parse("client", "fedsgd")
+    with pytest.raises(IncompatibleError, match="spear"):
+        spec.check(parse("dataset", "digits"), parse("model", "mlp+activation=tanh"), client)
 
 
 def product(seed: int, rank: int, rows: int = 40, columns: int = 120) -> Tensor:
@@ -122,43 +112,29 @@ def test_known_values_are_unchanged() -> None:
 def test_rows_and_columns_without_known_values_are_zero() -> None:
     matrix = product(3, 2)
     known = torch.ones_like(matrix, dtype=torch.bool)
-    known[4] = False
-    known[:, 7] = False
+    known[4], known[:, 7] = False, False
     found = complete(matrix, known, 2, 300)
     assert found[4].abs().max() < 1e-6
     assert found[:, 7].abs().max() < 1e-6
-
-
-def test_a_matrix_of_zeros_stays_one() -> None:
     zeros = torch.zeros(5, 6)
     assert torch.equal(complete(zeros, zeros.bool(), 2, 3), zeros)
 
 
-def whole() -> Tensor:
-    return torch.ones(40, 120).bool()
-
-
-def without_a_column() -> Tensor:
-    return whole().index_fill(1, torch.tensor([7]), False)
-
-
-def in_two_parts() -> Tensor:
-    return torch.block_diag(torch.ones(20, 60), torch.ones(20, 60)).bool()
-
-
-def few() -> Tensor:
-    return torch.rand(40, 120, generator=torch.Generator().manual_seed(0)) < 0.3
+WHOLE = torch.ones(40, 120).bool()
+WITHOUT_A_COLUMN = WHOLE.index_fill(1, torch.tensor([7]), False)
+IN_TWO_PARTS = torch.block_diag(torch.ones(20, 60), torch.ones(20, 60)).bool()
+FEW = torch.rand(40, 120, generator=torch.Generator().manual_seed(0)) < 0.3
 
 
 @pytest.mark.parametrize(
     ("known", "rank", "expected"),
     [
-        (whole(), 40, True),
-        (in_two_parts() | ~without_a_column(), 1, True),
-        (in_two_parts(), 1, False),
-        (without_a_column(), 1, False),
-        (few(), 1, True),
-        (few(), 8, False),
+        (WHOLE, 40, True),
+        (IN_TWO_PARTS | ~WITHOUT_A_COLUMN, 1, True),
+        (IN_TWO_PARTS, 1, False),
+        (WITHOUT_A_COLUMN, 1, False),
+        (FEW, 1, True),
+        (FEW, 8, False),
     ],
 )
 def test_known_values_determine_every_column_or_not(
@@ -168,8 +144,7 @@ def test_known_values_determine_every_column_or_not(
 
 
 def test_rows_of_zeros_determine_nothing() -> None:
-    matrix = product(0, 1)
+    matrix, known = product(0, 1), torch.ones(40, 120).bool()
     matrix[20:] = 0
-    known = whole()
     known[:20, 7] = False
     assert not determines(matrix, known, 1, 1.5)

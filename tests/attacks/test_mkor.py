@@ -12,11 +12,10 @@ import torch
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.mkor import MKOR
-from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.studies.cell import Cell
+from tests.attacks.cases import Make
 
-MakeCase = Callable[..., tuple[Observation, Private]]
 SMALL = "vgg_small+width=24+hidden=24"
 EACH_ONCE = "fedsgd+batch_size=10+victims=2+labels=unique"
 REPEATED = "fedsgd+batch_size=10+victims=2"
@@ -24,25 +23,20 @@ RAW = "+loss=nll_raw"
 NAIVE, SUNK = "mkor+hiding=naive", "mkor+sink=12"
 
 
+Run = Callable[..., tuple[Reconstruction, Private]]
+
+
 @pytest.fixture
-def run(make_photo_case: MakeCase) -> Callable[..., tuple[Reconstruction, Private]]:
+def run(make_photo_case: Make) -> Run:
     def attacked(
-        client: str = EACH_ONCE + RAW,
-        crafting: str = "mkor",
-        model: str = SMALL,
-        defense: str = "none",
-        spec: MKOR | None = None,
+        client: str = EACH_ONCE + RAW, crafting: str = "mkor", model: str = SMALL
     ) -> tuple[Reconstruction, Private]:
-        spec = spec or MKOR()
-        seen, truth = make_photo_case(spec, client, model, defense, crafting)
-        found = spec.reconstruct(seen)
+        seen, truth = make_photo_case(MKOR(), client, model, crafting=crafting)
+        found = MKOR().reconstruct(seen)
         found.validate()
         return found, truth
 
     return attacked
-
-
-Run = Callable[..., tuple[Reconstruction, Private]]
 
 
 def means_of_classes(truth: Private, labels: np.ndarray) -> np.ndarray:
@@ -70,28 +64,22 @@ def blind(truth: Private) -> float:
 
 
 @pytest.mark.parametrize(
-    ("model", "crafting", "client", "gain"),
+    ("model", "crafting", "gain"),
     [
-        (SMALL, NAIVE, EACH_ONCE + RAW, 4),
-        (SMALL, "mkor", EACH_ONCE + RAW, 4),
-        pytest.param(SMALL, "mkor+alpha=-3", EACH_ONCE + RAW, 4, marks=pytest.mark.slow),
-        pytest.param(f"{SMALL}+norm=batch", "mkor", EACH_ONCE + RAW, 4, marks=pytest.mark.slow),
-        pytest.param(
-            f"{SMALL}+normalise=imagenet", "mkor", EACH_ONCE + RAW, 4, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            f"{SMALL}+activation=tanh", "mkor+quiet=1", EACH_ONCE + RAW, 3, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            f"{SMALL}+activation=leaky_relu", "mkor", EACH_ONCE + RAW, 4, marks=pytest.mark.slow
-        ),
-        ("lenet5+downsampling=stride", NAIVE, EACH_ONCE + RAW, 2),
+        (SMALL, NAIVE, 4),
+        (SMALL, "mkor", 4),
+        pytest.param(SMALL, "mkor+alpha=-3", 4, marks=pytest.mark.slow),
+        pytest.param(f"{SMALL}+norm=batch", "mkor", 4, marks=pytest.mark.slow),
+        pytest.param(f"{SMALL}+normalise=imagenet", "mkor", 4, marks=pytest.mark.slow),
+        pytest.param(f"{SMALL}+activation=tanh", "mkor+quiet=1", 3, marks=pytest.mark.slow),
+        pytest.param(f"{SMALL}+activation=leaky_relu", "mkor", 4, marks=pytest.mark.slow),
+        ("lenet5+downsampling=stride", NAIVE, 2),
     ],
 )
 def test_every_photograph_of_a_batch_comes_out(
-    run: Run, model: str, crafting: str, client: str, gain: float
+    run: Run, model: str, crafting: str, gain: float
 ) -> None:
-    found, truth = run(client, crafting, model)
+    found, truth = run(EACH_ONCE + RAW, crafting, model)
     assert np.array_equal(np.sort(found.labels), np.sort(truth.labels))
     assert (found.averaged_count == 1).all()
     assert found.paired
@@ -104,9 +92,8 @@ def test_cross_entropy_shows_all_classes_but_the_sink(run: Run) -> None:
     found, truth = run(EACH_ONCE, SUNK)
     raw, _ = run(EACH_ONCE + RAW, SUNK)
     assert (found.averaged_count == 1).sum(1).tolist() == [9, 9]
-    assert np.nanmean(decibels(found, truth)) == pytest.approx(
-        np.nanmean(decibels(raw, truth)), abs=1
-    )
+    expected = np.nanmean(decibels(raw, truth))
+    assert np.nanmean(decibels(found, truth)) == pytest.approx(expected, abs=1)
 
 
 def test_samples_that_were_not_found_are_grey(run: Run) -> None:
@@ -121,10 +108,10 @@ def test_samples_that_were_not_found_are_grey(run: Run) -> None:
     assert (some.inputs[missing] == 0.5).all()
 
 
-@pytest.mark.parametrize(("loss", "crafting"), [(RAW, "mkor"), ("", "mkor")])
-def test_samples_of_one_class_stand_there_as_their_mean(run: Run, loss: str, crafting: str) -> None:
+@pytest.mark.parametrize("loss", [RAW, ""])
+def test_samples_of_one_class_stand_there_as_their_mean(run: Run, loss: str) -> None:
     """Once for each; batches that lack a class need no sink."""
-    found, truth = run(REPEATED + loss, crafting)
+    found, truth = run(REPEATED + loss)
     for victim, labels in enumerate(truth.labels):
         assert len({*labels}) < len(labels)
         assert np.array_equal(np.sort(found.labels[victim]), np.sort(labels))
@@ -146,10 +133,11 @@ def test_the_more_directions_the_finer_the_image(run: Run) -> None:
 
 @pytest.mark.parametrize("crafting", [NAIVE, "mkor"])
 def test_the_more_noise_the_less_is_read_and_never_is_it_an_error(
-    make_photo_case: MakeCase, crafting: str
+    make_photo_case: Make, crafting: str
 ) -> None:
     spec, random = MKOR(), torch.Generator().manual_seed(0)
     seen, truth = make_photo_case(spec, EACH_ONCE + RAW, SMALL, crafting=crafting)
+    assert {*seen.update} == {"classifier.0.weight", "classifier.0.bias"}
     errors = []
     for level in (0, 1e-3, 1e-1, 1, 1e8):
         update = {
@@ -164,7 +152,7 @@ def test_the_more_noise_the_less_is_read_and_never_is_it_an_error(
     assert errors[2] < min(errors[3:])
 
 
-def test_granted_labels_stand_for_the_counts_that_noise_hides(make_photo_case: MakeCase) -> None:
+def test_granted_labels_stand_for_the_counts_that_noise_hides(make_photo_case: Make) -> None:
     told, read = MKOR(labels="known"), MKOR()
     seen, truth = make_photo_case(told, REPEATED + RAW, SMALL)
     found = [spec.reconstruct(seen) for spec in (told, read)]
@@ -175,19 +163,21 @@ def test_granted_labels_stand_for_the_counts_that_noise_hides(make_photo_case: M
     assert np.array_equal(told.reconstruct(noisy).labels, np.sort(truth.labels))
 
 
+LEVELS = {
+    "dataset": "photos",
+    "model": SMALL,
+    "training": "untrained",
+    "crafting": "mkor",
+    "client": "fedsgd",
+    "defense": "none",
+    "attack": "mkor+labels=known",
+}
+
+
 def test_granted_labels_do_not_separate_what_cross_entropy_mixes() -> None:
-    levels = {
-        "dataset": "photos",
-        "model": SMALL,
-        "training": "untrained",
-        "crafting": "mkor",
-        "client": "fedsgd",
-        "defense": "none",
-        "attack": "mkor+labels=known",
-    }
     with pytest.raises(IncompatibleError, match=r"labels=known .* use loss=nll_raw or labels=read"):
-        Cell.parse(levels)
-    Cell.parse({**levels, "client": "fedsgd" + RAW})
+        Cell.parse(LEVELS)
+    Cell.parse({**LEVELS, "client": "fedsgd" + RAW})
 
 
 def expected_or_grey(found: Reconstruction, truth: Private) -> np.ndarray:
@@ -197,22 +187,8 @@ def expected_or_grey(found: Reconstruction, truth: Private) -> np.ndarray:
     return np.where(present[..., None, None, None], means_of_classes(truth, labels), 0.5)
 
 
-def test_weights_are_read_as_gradients(run: Run) -> None:
-    """One local step, whatever its rate."""
-    client = EACH_ONCE.replace("fedsgd", "fedavg+local_steps=1+local_lr=0.01") + RAW
-    found, gradient = run(client)[0], run()[0]
-    assert np.array_equal(found.labels, gradient.labels)
-    np.testing.assert_allclose(found.inputs, gradient.inputs, atol=0.05)
-
-
-def test_only_the_first_dense_layer_is_read(make_photo_case: MakeCase) -> None:
-    spec = MKOR()
-    seen, _ = make_photo_case(spec, EACH_ONCE + RAW, SMALL)
-    assert {*seen.update} == {"classifier.0.weight", "classifier.0.bias"}
-
-
 def test_a_server_without_the_secret_of_this_network_reads_nothing_of_use(
-    make_photo_case: MakeCase,
+    make_photo_case: Make,
 ) -> None:
     spec = MKOR()
     seen, truth = make_photo_case(spec, EACH_ONCE + RAW, SMALL)
@@ -229,25 +205,19 @@ def test_dropped_neurons_hide_few_photographs(run: Run) -> None:
     assert np.nanmean(decibels(found, truth)) > blind(truth) + 4
 
 
-@pytest.mark.parametrize("crafting", ["honest", "fishing"])
-def test_parameters_crafted_otherwise_are_refused(crafting: str) -> None:
-    levels = {
-        "dataset": "photos",
-        "model": SMALL,
-        "training": "untrained",
-        "crafting": crafting,
-        "client": "fedsgd",
-        "defense": "none",
-        "attack": "mkor",
-    }
-    with pytest.raises(
-        IncompatibleError, match=f"attack mkor .* these are {crafting}; use crafting mkor"
-    ):
+@pytest.mark.parametrize(
+    ("crafting", "attack"),
+    [("honest", "mkor"), ("fishing", "mkor"), ("honest", "fishing")],
+)
+def test_parameters_crafted_otherwise_are_refused(crafting: str, attack: str) -> None:
+    levels = LEVELS | {"crafting": crafting, "attack": attack}
+    fault = f"attack {attack} .* these are {crafting}; use crafting {attack}"
+    with pytest.raises(IncompatibleError, match=fault):
         Cell.parse(levels)
-    Cell.parse({**levels, "crafting": "mkor+sink=3"})
+    Cell.parse({**levels, "crafting": attack})
 
 
-def test_a_resolution_is_told_to_the_reader(make_photo_case: MakeCase) -> None:
+def test_a_resolution_is_told_to_the_reader(make_photo_case: Make) -> None:
     """Of images that were not enlarged, so that it is wrong: they come out as coarse as it says."""
     seen, truth = make_photo_case(MKOR(), EACH_ONCE + RAW, SMALL)
     fine, coarse = (spec.reconstruct(seen) for spec in (MKOR(), MKOR(resolution=2)))

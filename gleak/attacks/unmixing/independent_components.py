@@ -20,9 +20,8 @@ FIXED_POINT_TOLERANCE = 1e-4
 class Contrast:
     """Log of the mean of (r^2 + s^2 v)^(p/2), over p; r^2 is the sum of a group's squares.
 
-    Values in one group are small or large together: differences of the colour channels at one
-    position. Small for sparse sources of given variance v, and a likelihood: that of generalised
-    normal sources.
+    Small for sparse sources of given variance v, and the likelihood of generalised normal ones.
+    Values in one group, such as the colours of a pixel, are small or large together.
 
     Args:
         power: p, 1 for Laplacian sources; natural images' edges are sparser still.
@@ -67,12 +66,7 @@ def fixed_point(white: torch.Tensor, contrast: Contrast) -> torch.Tensor:
     E[g(u z) z] - E[g'(u z)] u, then the rows are orthogonalised. Starts at the identity;
     a victim stops when no row rotates any more, or after `FIXED_POINT_ITERATIONS`.
 
-    Args:
-        white: signals of unit covariance; Shape (V, n, C, D), grouped as for `Contrast`.
-        contrast: measure of sparsity.
-
-    Returns:
-        Shape (V, n, n).
+    Signals have unit covariance and are grouped as for `Contrast`; (V, n, C, D) to (V, n, n).
     """
     victims, count = white.shape[:2]
     signals = white.flatten(2)
@@ -115,7 +109,18 @@ def maximise_likelihood(white: torch.Tensor, first: torch.Tensor, contrast: Cont
         deviations = _sources(white, matrices).square().mean((2, 3)).sqrt()
         matrices = matrices / deviations[..., None]
         steps, slopes = _steps(white, matrices, contrast)
-        matrices, losses = _line_search(white, matrices, least, steps, slopes, stopped, contrast)
+        moved, losses, length, waiting = matrices, least, 1.0, ~stopped
+        for _ in range(HALVINGS):
+            tried = matrices - length * steps @ matrices
+            tried_losses = _loss(white, tried, contrast)
+            pays = waiting & (tried_losses < least - SUFFICIENT * length * slopes)
+            moved = torch.where(pays[:, None, None], tried, moved)
+            losses = torch.where(pays, tried_losses, losses)
+            waiting = waiting & ~pays
+            if not waiting.any():
+                break
+            length /= 2
+        matrices = moved
         iterations += ~stopped
         stopped = stopped | (least - losses < LIKELIHOOD_TOLERANCE)
         least = losses
@@ -147,28 +152,3 @@ def _steps(
     steps = (own.mT * gradient - gradient.mT) / (own * own.mT - 1)
     steps.diagonal(dim1=1, dim2=2).zero_()
     return steps, (gradient * steps).sum((1, 2))
-
-
-def _line_search(
-    white: torch.Tensor,
-    matrices: torch.Tensor,
-    least: torch.Tensor,
-    steps: torch.Tensor,
-    slopes: torch.Tensor,
-    stopped: torch.Tensor,
-    contrast: Contrast,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return matrices and losses after the longest sufficient step; unchanged if there is none."""
-    moved, losses, length = matrices, least, 1.0
-    waiting = ~stopped
-    for _ in range(HALVINGS):
-        tried = matrices - length * steps @ matrices
-        tried_losses = _loss(white, tried, contrast)
-        pays = waiting & (tried_losses < least - SUFFICIENT * length * slopes)
-        moved = torch.where(pays[:, None, None], tried, moved)
-        losses = torch.where(pays, tried_losses, losses)
-        waiting = waiting & ~pays
-        if not waiting.any():
-            break
-        length /= 2
-    return moved, losses

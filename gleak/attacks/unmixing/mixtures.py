@@ -57,14 +57,10 @@ class White:
 
 
 def whiten(mixtures: torch.Tensor, count: int) -> White:
-    """Centre every row and scale the largest principal components to unit variance.
+    """Centre every row and scale the n largest principal components to unit variance.
 
     One victim at a time, in double precision: gradients in single precision resolve singular values
     down to 1e-7 of the largest, and their squares, in the covariance, need double precision.
-
-    Args:
-        mixtures: Shape (V, rows, F).
-        count: n, of components.
     """
     signals, centres, transforms = [], [], []
     for rows in mixtures.double():
@@ -77,14 +73,9 @@ def whiten(mixtures: torch.Tensor, count: int) -> White:
 
 
 def principal_components(rows: torch.Tensor, count: int) -> torch.Tensor:
-    """Compute the transform to the largest principal components, of unit variance, of one victim.
+    """Compute the transform of one victim's rows to the n largest principal components; (n, rows).
 
-    Args:
-        rows: mixtures in double precision; Shape (rows, F).
-        count: n, of components.
-
-    Returns:
-        Shape (n, rows).
+    The components have unit variance, and the rows, (rows, F), are in double precision.
     """
     centred = rows - rows.mean(1, keepdim=True)
     variances, directions = torch.linalg.eigh(centred @ centred.T / centred.shape[1])
@@ -129,12 +120,9 @@ def _rank(values: torch.Tensor) -> int:
 
 @dataclass(frozen=True)
 class Unmixing:
-    """Rows that unmix the gradients or signals of V victims, and statistics of the search for them.
+    """Rows that unmix gradients or signals of V victims, Shape (V, n, neurons) or (V, n, n).
 
-    Args:
-        rows: Shape (V, n, neurons) or (V, n, n).
-        iterations: Shape (V).
-        objective: Shape (V).
+    The number of iterations of their search and its objective have Shape (V).
     """
 
     rows: torch.Tensor
@@ -149,8 +137,7 @@ class Sources:
     Args:
         values: u G for each row u of the unmixing, not finite beyond a victim's number of sources;
             Shape (V, n, F).
-        factors: u b, the factors of the sources if the unmixing is correct (see `by_bias`);
-            Shape (V, n, 1).
+        factors: u b, the factors of the sources if the unmixing is correct; Shape (V, n, 1).
         iterations, objective: Shape (V), zero for a victim without sources.
     """
 
@@ -168,11 +155,7 @@ def separate(
 ) -> Sources:
     """Unmix every victim; victims with the same number of sources are unmixed together.
 
-    Args:
-        mixture: of V victims.
-        counts: number of sources of each victim; those with none are skipped.
-        most: n, the maximum of the counts.
-        unmix: function from mixtures of some victims and their number of sources to an unmixing.
+    Those without sources are skipped; n is the maximum of the counts, or more.
     """
     victims = len(mixture.weight)
     values = mixture.weight.new_full((victims, most, mixture.weight.shape[2]), torch.nan)
@@ -199,22 +182,15 @@ def by_bias(sources: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor,
     unmixing gives a factor that is too small, and hence values outside [0, 1]; the image is
     compressed by as much as they exceed it.
 
-    Args:
-        sources: Shape (V, n, F).
-        factors: Shape (V, n, 1).
-
     Returns:
-        Both in [0, 1] and of Shape (V, n, F): by the factor, and by its negative.
+        Images by the factor, and by its negative; Shape (V, n, F), in [0, 1].
     """
     scaled = sources / _away_from_zero(factors)
     return _compressed(scaled), _compressed(-scaled)
 
 
 def by_range(sources: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stretch sources to fill [0, 1], as in CPA's reference; only the sign is that of the bias.
-
-    Args and returns as for `by_bias`.
-    """
+    """Stretch sources to fill [0, 1], as in CPA's reference; only the sign is that of the bias."""
     signed = sources / _away_from_zero(factors)
     low, high = signed.amin(2, keepdim=True), signed.amax(2, keepdim=True)
     filled = (signed - low) / (high - low).clamp(min=TINY)
@@ -225,14 +201,8 @@ def embeddings_by_sign(sources: torch.Tensor, factors: torch.Tensor) -> torch.Te
     """Scale embeddings that follow a ReLU, so nonnegative: choose the sign with the larger sum.
 
     The bias's sign is less reliable here: it was wrong for more of the embeddings of a trained
-    ``vgg_small`` (training images of CIFAR-10).
-
-    Args:
-        sources: Shape (V, n, E).
-        factors: Shape (V, n, 1); their magnitudes give the scale.
-
-    Returns:
-        Shape (V, n, E), negative values clipped to zero.
+    ``vgg_small`` (training images of CIFAR-10). Its magnitude gives the scale. Negative values are
+    clipped to zero; Shape (V, n, E).
     """
     signs = sources.sum(2, keepdim=True).sign()
     return (sources * signs / _away_from_zero(factors).abs()).clamp(min=0)

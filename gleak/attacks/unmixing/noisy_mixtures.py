@@ -33,11 +33,9 @@ CHROMATIC = 0.06
 
 @dataclass(frozen=True)
 class Denoised:
-    """Posterior of K images.
+    """Mean of the posterior of K images, Shape (K, F), and their covariance, Shape (K, K).
 
-    Args:
-        images: mean; Shape (K, F).
-        covariance: of the images among each other, summed over the values; Shape (K, K).
+    The covariance of the images among each other is summed over the values.
     """
 
     images: torch.Tensor
@@ -63,12 +61,7 @@ class ImagePrior:
 
     @classmethod
     def natural(cls, shape: tuple[int, ...], like: torch.Tensor) -> Self:
-        """Return the prior of images with intensities in [0, 1].
-
-        Args:
-            shape: of an image, (C, H, W).
-            like: its type and device are those of the results.
-        """
+        """Return the prior of images (C, H, W) with intensities in [0, 1], typed as ``like``."""
         colours, rows, columns = (torch.arange(size).to(like) for size in shape)
         squares = _frequencies(rows)[:, None] + _frequencies(columns)
         grey = POWER / (squares + LOWEST) / (1 + squares / STEEPER)
@@ -77,12 +70,7 @@ class ImagePrior:
         return cls(torch.full_like(variances, 0.5), variances, [_cosines(n, like) for n in shape])
 
     def scaled(self, gain: torch.Tensor, offset: torch.Tensor) -> Self:
-        """Return the prior of gain x + offset; the gains count by their mean square.
-
-        Args:
-            gain: Shape (F).
-            offset: Shape (F).
-        """
+        """Return the prior of gain x + offset, Shape (F); gains count by their mean square."""
         mean, variances = gain * self.mean + offset, gain.square().mean() * self.variances
         return type(self)(mean, variances, self.bases)
 
@@ -98,11 +86,7 @@ class ImagePrior:
         """Compute the posterior of K images, given linear measurements of each value.
 
         Measurements m = M x with noise of covariance C, the same M and C for every value, have the
-        precision M^T C^-1 M and the weighted values M^T C^-1 m.
-
-        Args:
-            precision: Shape (K, K).
-            weighted: Shape (K, F).
+        precision M^T C^-1 M, Shape (K, K), and the weighted values M^T C^-1 m, Shape (K, F).
         """
         precisions, directions = torch.linalg.eigh(precision)
         unexplained = weighted - precision.sum(1, keepdim=True) * self.mean
@@ -134,12 +118,9 @@ def _cosines(size: int, like: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class NoisyMixture:
-    """Gradients of one victim's dense layer, in double precision.
+    """Gradients of one victim's dense layer, of N samples, and the variance of their noise.
 
-    Args:
-        gradients: of weight and bias, the latter as the last column; Shape (neurons, F + 1).
-        variance: of the noise.
-        samples: N.
+    They are in double precision, that of the bias in the last column; Shape (neurons, F + 1).
     """
 
     gradients: torch.Tensor
@@ -160,12 +141,8 @@ class NoisyMixture:
 def observe_noise(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> NoisyMixture:
     """Return one victim's mixture with the variance of its noise, at least that of rounding.
 
-    N sources explain N singular values; the others are those of the noise alone.
-
-    Args:
-        weight: Shape (neurons, F).
-        bias: Shape (neurons).
-        samples: N, fewer than neurons and values of a sample.
+    N sources, fewer than neurons and values of a sample, explain N singular values; the others are
+    those of the noise alone.
     """
     gradients = torch.cat([weight, bias[:, None]], 1).double()
     squares = torch.linalg.eigvalsh(gradients[:, :-1] @ gradients[:, :-1].T)
@@ -180,10 +157,7 @@ def smooth(mixture: NoisyMixture, prior: ImagePrior) -> torch.Tensor:
 
     Every principal component is a mixture of images, so it has their spectrum, and the power that
     is left after subtracting the noise. Differences of neighbouring pixels amplify the noise of
-    high frequencies, and would show nothing else without this.
-
-    Returns:
-        Shape (neurons, F), of rank N.
+    high frequencies, and would show nothing else without this. Shape (neurons, F), of rank N.
     """
     weight, noise = mixture.weight, mixture.variance
     directions = torch.linalg.eigh(weight @ weight.T).eigenvectors[:, -mixture.samples :]
@@ -200,15 +174,10 @@ def smooth(mixture: NoisyMixture, prior: ImagePrior) -> torch.Tensor:
 def signal_powers(observed: torch.Tensor, ratio: float) -> torch.Tensor:
     """Compute powers of components without noise, in units of its variance, from those with it.
 
-    Noise raises a component's power l to (l + 1)(1 + ratio / l). Components below the largest of
-    noise alone, (1 + sqrt(ratio))^2, cannot be told from it, and get the least power that could.
-
-    Args:
-        observed: powers; Shape (N).
-        ratio: of the matrix's rows to columns.
-
-    Source:
-        Baik and Silverstein 2006; the edge is Marchenko and Pastur's.
+    Noise raises a component's power l to (l + 1)(1 + ratio / l), with the ratio of the matrix's
+    rows to columns (Baik and Silverstein 2006). Components below the largest of noise alone,
+    (1 + sqrt(ratio))^2 (Marchenko and Pastur), cannot be told from it, and get the least power
+    that could.
     """
     excess = observed - 1 - ratio
     root = (excess.square() - 4 * ratio).clamp(min=0).sqrt()
@@ -217,12 +186,7 @@ def signal_powers(observed: torch.Tensor, ratio: float) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Expected:
-    """Output gradients expected of images that are known up to an error.
-
-    Args:
-        mean: Shape (neurons, N).
-        variance: positive; Shape (neurons, N).
-    """
+    """Output gradients expected of images that are known up to an error; Shape (neurons, N)."""
 
     mean: torch.Tensor
     variance: torch.Tensor
@@ -230,12 +194,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class OutputGradients:
-    """Posterior of the derivatives A at the layer's outputs.
+    """Posterior of the derivatives A at the layer's outputs: mean, Shape (neurons, N), covariance.
 
-    Args:
-        mean: Shape (neurons, N).
-        covariance: summed over the neurons; Shape (N, N).
-        misfit: minus twice the logarithm of the probability of the gradients, given the images.
+    The covariance is summed over the neurons; Shape (N, N). The misfit is minus twice the logarithm
+    of the probability of the gradients, given the images.
     """
 
     mean: torch.Tensor
@@ -248,26 +210,26 @@ def with_ones(images: torch.Tensor) -> torch.Tensor:
     return torch.cat([images, torch.ones_like(images[:, :1])], 1)
 
 
-def images_gram(found: Denoised) -> torch.Tensor:
+def images_gram(denoised: Denoised) -> torch.Tensor:
     """Compute the expected products of images with each other; Shape (N, N)."""
-    images = with_ones(found.images)
-    return images @ images.T + found.covariance
+    images = with_ones(denoised.images)
+    return images @ images.T + denoised.covariance
 
 
-def regress(mixture: NoisyMixture, found: Denoised) -> torch.Tensor:
+def regress(mixture: NoisyMixture, denoised: Denoised) -> torch.Tensor:
     """Compute output gradients by least squares from the images alone; Shape (neurons, N)."""
-    return torch.linalg.solve(images_gram(found), with_ones(found.images) @ mixture.gradients.T).T
+    products = with_ones(denoised.images) @ mixture.gradients.T
+    return torch.linalg.solve(images_gram(denoised), products).T
 
 
-def estimate_outputs(mixture: NoisyMixture, found: Denoised, expected: Expected) -> OutputGradients:
-    """Compute the posterior of the output gradients of every neuron, given the images.
+def estimate_outputs(
+    mixture: NoisyMixture, denoised: Denoised, expected: Expected
+) -> OutputGradients:
+    """Compute the posterior of the output gradients, given the images.
 
-    Args:
-        mixture: the observed gradients.
-        found: the images.
-        expected: prior of the output gradients, independent and normal.
+    Those expected are the mean and variance of an independent normal prior.
     """
-    images, gram, noise = with_ones(found.images), images_gram(found), mixture.variance
+    images, gram, noise = with_ones(denoised.images), images_gram(denoised), mixture.variance
     correlated = mixture.gradients @ images.T
     unexplained = (correlated - expected.mean @ gram) / noise
     precision = torch.diag_embed(1 / expected.variance) + gram / noise

@@ -40,8 +40,7 @@ SHARES = (1.0, 0.9, 0.8)
 """Shares of the inactive neurons that are taken for surely inactive, those with the lowest outputs.
 
 Fewer are wrong among fewer, and more determine the direction better. Of 128 training images of
-CIFAR-10 in two batches (untrained FC-2, samples of 29.5 dB) the shares 0.9, 0.8, 0.7 and 0.6 gave
-109, 123, 88 and 1 exact columns.
+CIFAR-10 in two batches (untrained FC-2) 0.9, 0.8, 0.7 and 0.6 gave 109, 123, 88 and 1 exact ones.
 """
 PATTERN_WIDTH = 1e-3
 """First width of sharpening. With 0.01 fewer, with 0.003 as many columns became exact."""
@@ -76,16 +75,9 @@ SPREAD_OF_LOGITS = 2.0
 
 
 def remaining_mixture(factors: Factors, columns: torch.Tensor) -> Mixture:
-    """Compute mixtures of the samples whose columns are not known.
+    """Compute mixtures of the samples whose columns are not known: rank - K neurons, K known.
 
     The rows of Q^-1 of these samples span the orthogonal complement of the known columns of Q.
-
-    Args:
-        factors: of one victim's gradients.
-        columns: known ones, linearly independent; Shape (K, rank).
-
-    Returns:
-        Of rank - K neurons, in double precision.
     """
     complete = torch.linalg.qr(columns.T, mode="complete").Q
     mixed = complete[:, len(columns) :].T @ factors.rest
@@ -129,52 +121,35 @@ def sparse_columns(factors: Factors, stream: torch.Generator) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Guess:
-    """First point of the signal search, for T directions.
+    """First points of the signal search: slopes d, Shape (T, classes), and activation patterns.
 
-    Args:
-        slopes: d, guessed; Shape (T, classes).
-        active: activation pattern of an image; Shape (T, neurons).
-        certain: index of the neuron assumed active with more weight; Shape (T).
+    Of the neurons that are guessed active, Shape (T, neurons), one is more certain; Shape (T).
     """
 
     slopes: torch.Tensor
     active: torch.Tensor
     certain: torch.Tensor
 
-    def anchors(self, present: torch.Tensor) -> torch.Tensor:
-        """Compute weights of the neurons whose mean output gradient is set to the signal's.
-
-        Args:
-            present: mask of neurons with a strong enough signal; Shape (T, neurons).
-
-        Returns:
-            Shape (T, neurons).
-        """
-        weights = self.active.double() * present
-        weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
-        certain = torch.zeros_like(weights).scatter(1, self.certain[:, None], 1.0)
-        weights = weights + certain * present
-        return weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
-
 
 def signal_columns(factors: Factors, head: torch.Tensor, guess: Guess) -> torch.Tensor:
     """Run the signal search, then sharpen its directions; Shape (T, rank), of length 1.
 
     Output gradients are measured relative to the signal, so the wells are at 0 and 1; their mean
-    over the anchors is fixed at 1, or all would converge to 0. The guess fades out in the first
-    half of the steps; in the second, slopes are fitted to the output gradients in the upper well.
-
-    Args:
-        factors: of one victim's gradients.
-        head: W, the last layer's weight; Shape (classes, neurons).
-        guess: T of them.
+    over the anchors, neurons that are guessed to be active, is fixed at 1, or all would converge
+    to 0. The guess fades out in the first half of the steps; in the second, slopes are fitted to
+    the output gradients in the upper well. W is the last layer's weight; Shape (classes, neurons).
     """
     slopes = guess.slopes
     signal = slopes @ head
     present = _present(signal, factors)
-    anchors = guess.anchors(present)
+    anchors = guess.active.double() * present
+    anchors = anchors / anchors.sum(1, keepdim=True).clamp(min=1)
+    certain = torch.zeros_like(anchors).scatter(1, guess.certain[:, None], 1.0)
+    anchors = anchors + certain * present
+    anchors = anchors / anchors.sum(1, keepdim=True).clamp(min=1e-12)
     weights = 1 - (1 - GUESSED_ACTIVE) * guess.active.double()
     upper = torch.zeros_like(present)
+    identity = torch.eye(len(head), dtype=head.dtype, device=head.device)
     for step in range(STEPS):
         columns = _fit(factors.basis, signal, weights * present, upper, anchors * present)
         output_gradients = columns @ factors.basis.T
@@ -186,9 +161,11 @@ def signal_columns(factors: Factors, head: torch.Tensor, guess: Guess) -> torch.
         doubt = 1 - fading * (1 - GUESSED_ACTIVE) * guess.active.double()
         weights = weights * torch.where(upper, 1.0, doubt)
         if 2 * step > STEPS:
-            slopes = _fitted_slopes(
-                slopes, head, output_gradients, (weights / signal**2) * upper * present
-            )
+            fitted = (weights / signal**2) * upper * present
+            matrices = gram(head.T, fitted)
+            pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
+            right = ((fitted * output_gradients) @ head.T)[..., None] + pull * slopes[..., None]
+            slopes = solve(matrices + pull * identity, right)[..., 0]
             signal = slopes @ head
             present = _present(signal, factors)
     return sharpen(factors, columns, width=0.01)
@@ -225,22 +202,8 @@ def _well_weights(relative: torch.Tensor, width: float) -> torch.Tensor:
     return torch.where(relative > 0.5, high, low)
 
 
-def _fitted_slopes(
-    slopes: torch.Tensor, head: torch.Tensor, output_gradients: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
-    """Fit slopes to the output gradients, regularised towards those given; Shape (T, classes)."""
-    matrices = gram(head.T, weights)
-    pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
-    identity = torch.eye(len(head), dtype=head.dtype, device=head.device)
-    right = ((weights * output_gradients) @ head.T)[..., None] + pull * slopes[..., None]
-    return solve(matrices + pull * identity, right)[..., 0]
-
-
 class Collection:
-    """Distinct candidates for the columns of one victim, sparsest first.
-
-    A single sample has only one candidate.
-    """
+    """Distinct candidates for the columns of one victim, sparsest first; one for one sample."""
 
     def __init__(self, factors: Factors, head: torch.Tensor | None) -> None:
         self._factors = factors
@@ -268,11 +231,7 @@ class Collection:
         return unmix(self._factors, self._columns, weight, bias)
 
     def trusted(self, unmixed: Unmixed | None) -> torch.Tensor:
-        """Return the columns that are not known to be wrong; Shape (K, rank).
-
-        Args:
-            unmixed: by the columns; None if they are fewer than the samples.
-        """
+        """Return the columns that their unmixing, if any, does not show to be wrong; (K, rank)."""
         return self._columns if unmixed is None else self._columns[unmixed.consistent]
 
     def _zeros(self, columns: torch.Tensor) -> torch.Tensor:
@@ -304,23 +263,15 @@ def search(
 ) -> Unmixed | None:
     """Collect columns until there are as many as samples and each explains its zeros.
 
-    A search is repeated as long as more columns become known, then the next one takes its turn.
-
-    Args:
-        factors: of one victim's gradients.
-        weight: of the layer; Shape (neurons, F).
-        bias: Shape (neurons).
-        head: weight of the last layer, if it is the next layer; Shape (classes, neurons).
-        proposals: searches that take turns.
-        rounds: maximum number of searches.
+    A search is repeated as long as more columns become known, then the next one takes its turn;
+    there are at most so many rounds. The head is the weight of the last layer, if it is the next
+    one; Shape (classes, neurons).
 
     Returns:
         The last complete choice, consistent or not; None if there was none.
     """
-    collection = Collection(factors, head)
-    unmixed = collection.unmix(weight, bias)
-    turns = cycle(proposals)
-    propose = next(turns)
+    collection, turns = Collection(factors, head), cycle(proposals)
+    unmixed, propose = collection.unmix(weight, bias), next(turns)
     known = collection.trusted(unmixed)
     for _ in range(rounds):
         if unmixed is not None and unmixed.consistent.all():
@@ -344,13 +295,8 @@ def draw_guess(
 ) -> Guess:
     """Draw `STARTS` guesses, each of a probable label and some image.
 
-    Args:
-        shape: of a sample.
-        weight: of the layer; Shape (neurons, F).
-        bias: Shape (neurons).
-        scores: gradient of the last layer's bias: the mean of p - [label]; Shape (classes).
-        softmax: True if the loss has one; without, p is zero.
-        stream: of random numbers.
+    Scores are the gradient of the last layer's bias, the mean of p - [label], Shape (classes);
+    without a ``softmax`` in the loss, p is zero.
     """
     images = draw_samples(shape, stream).to(weight).flatten(1)
     classes = len(scores)
@@ -371,10 +317,7 @@ def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> torch.Tenso
     """Draw arbitrary samples: images with amplitudes proportional to 1/frequency, tables uniform.
 
     Natural images have that spectrum (Field 1987), so neurons of a network are active for these
-    samples as for images of a batch: as often, and together.
-
-    Returns:
-        Shape (STARTS, *shape), values in [0, 1].
+    samples as for images of a batch: as often, and together. Shape (STARTS, *shape), in [0, 1].
     """
     if len(shape) != 3:
         return torch.rand(STARTS, *shape, generator=stream)

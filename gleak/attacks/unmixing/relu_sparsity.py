@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from gleak.core.lazy import torch
 
 CONSISTENT = 0.98
-"""Share of neurons at which a sample's activation pattern must equal that of its output gradients;
-for two different images of a batch about 0.78 agree.
+"""Share of neurons at which a sample's activation pattern must equal that of its output gradients.
+
+For two different images of a batch about 0.78 agree.
 """
 ROUNDING = 1e-4
 """Output gradients smaller than this, relative to their root mean square, count as zeros."""
@@ -63,14 +64,7 @@ class Factors:
         return torch.where(lengths > SILENT, self.basis / lengths, 0.0)
 
     def zeros(self, columns: torch.Tensor) -> torch.Tensor:
-        """Mark the zeros in the output gradients of candidates for columns of Q.
-
-        Args:
-            columns: of length 1; Shape (T, rank).
-
-        Returns:
-            Shape (T, neurons).
-        """
+        """Mark zeros in the output gradients of columns of length 1; (T, rank) to (T, neurons)."""
         output_gradients = columns @ self.basis.T
         noise = NOISE_REACH * (columns * self.uncertainty).norm(dim=1, keepdim=True)
         rounding = ROUNDING * output_gradients.square().mean(1, keepdim=True).sqrt()
@@ -80,13 +74,8 @@ class Factors:
 def factorise(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> Factors:
     """Factorise the gradients of one victim by their singular value decomposition.
 
-    The rank is the number of samples, or less if singular values are below the rounding error of
+    The rank is the number of samples N, or less if singular values are below the rounding error of
     single precision: samples without a gradient, or the same one twice.
-
-    Args:
-        weight: G; Shape (neurons, F).
-        bias: b; Shape (neurons).
-        samples: N.
     """
     joined = torch.cat([weight, bias[:, None]], 1).double()
     left, values, right = torch.linalg.svd(joined, full_matrices=False)
@@ -100,12 +89,10 @@ def factorise(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> Factors
 
 @dataclass(frozen=True)
 class Unmixed:
-    """Inputs of one victim for a choice of Q.
+    """Inputs X of one victim for a choice of Q; Shape (rank, F).
 
-    Args:
-        inputs: X; Shape (rank, F).
-        agreement: share of neurons at which each input's activation is that of its output
-            gradients; 1 for true columns; Shape (rank).
+    Their agreement is the share of neurons at which an input's activation is that of its output
+    gradients; 1 for true columns; Shape (rank).
     """
 
     inputs: torch.Tensor
@@ -122,11 +109,8 @@ def unmix(
 ) -> Unmixed:
     """Compute inputs from columns of Q, scaled so that the bias is the sum of output gradients.
 
-    Args:
-        factors: of the gradients.
-        columns: of length 1, linearly independent; Shape (rank, rank), a column of Q in each row.
-        weight: of the layer itself; Shape (neurons, F).
-        bias: Shape (neurons).
+    The columns, in rows of Shape (rank, rank), have length 1 and are linearly independent; weight
+    and bias are those of the layer itself.
     """
     inverse, singular = torch.linalg.inv_ex(columns.T)
     scaled = inverse @ factors.rest
@@ -137,27 +121,14 @@ def unmix(
 
 
 def gram(basis: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Compute the matrices L^T diag(w) L for many weightings w of the neurons.
-
-    Args:
-        basis: L; Shape (neurons, K).
-        weights: Shape (T, neurons).
-
-    Returns:
-        Shape (T, K, K).
-    """
+    """Compute the matrices L^T diag(w) L, Shape (T, K, K), for T weightings w of the neurons."""
     size = basis.shape[1]
     products = (basis[:, :, None] * basis[:, None, :]).flatten(1)
     return (weights @ products).unflatten(1, (size, size))
 
 
 def solve(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Solve positive definite systems, regularised by a small multiple of the identity.
-
-    Args:
-        matrices: Shape (T, K, K).
-        right: Shape (T, K, C).
-    """
+    """Solve positive definite systems (T, K, K), regularised by a small share of the identity."""
     scale = matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
     identity = torch.eye(matrices.shape[1], dtype=matrices.dtype, device=matrices.device)
     lower, _ = torch.linalg.cholesky_ex(matrices / scale + 1e-12 * identity)
@@ -170,12 +141,7 @@ def sharpen(factors: Factors, starts: torch.Tensor, width: float) -> torch.Tenso
     They converge to a local minimum of the sum of the logarithms of the output gradients' sizes, by
     iteratively reweighted least squares with one step of inverse iteration at a time. Output
     gradients are relative to the length of the basis's rows, and count as zeros below a width that
-    shrinks.
-
-    Args:
-        factors: of the gradients.
-        starts: Shape (T, rank).
-        width: first width relative to the largest; it limits how far a direction may move.
+    shrinks; the first, relative to the largest, limits how far a direction may move.
 
     Returns:
         Of length 1; Shape (T, rank).
@@ -192,14 +158,7 @@ def sharpen(factors: Factors, starts: torch.Tensor, width: float) -> torch.Tenso
 
 
 def independent(columns: torch.Tensor) -> torch.Tensor:
-    """Select linearly independent directions, the first ones first; at most as many as the rank.
-
-    Args:
-        columns: of length 1; Shape (T, rank).
-
-    Returns:
-        Their positions.
-    """
+    """Return the positions of linearly independent directions of length 1, the first ones first."""
     left = columns.clone()
     chosen: list[int] = []
     for _ in range(min(columns.shape)):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy import fft
 from torch import Tensor
 
 from gleak.attacks.unmixing.noisy_mixtures import (
@@ -35,13 +36,8 @@ MIXTURE = observe_noise(GRADIENTS[:, :-1], GRADIENTS[:, -1], SAMPLES)
 KNOWN = Denoised(IMAGES, torch.zeros(SAMPLES, SAMPLES).double())
 
 
-def test_the_variance_of_the_noise_is_that_which_was_added() -> None:
-    torch.testing.assert_close(
-        MIXTURE.variance, torch.tensor(NOISE**2).double(), rtol=0.06, atol=0.0
-    )
-
-
-def test_the_share_of_the_noise_is_that_of_its_length() -> None:
+def test_the_noise_is_that_which_was_added() -> None:
+    assert MIXTURE.variance.item() == pytest.approx(NOISE**2, rel=0.06)
     noise = GRADIENTS[:, :-1] - CLEAN[:, :-1]
     expected = float(noise.norm() / GRADIENTS[:, :-1].norm())
     assert MIXTURE.noise_share == pytest.approx(expected, rel=0.05)
@@ -59,7 +55,7 @@ def test_smoothing_brings_the_weight_nearer_to_the_one_without_noise() -> None:
     found = smooth(MIXTURE, PRIOR)
     left, _, _ = torch.linalg.svd(GRADIENTS[:, :-1])
     projected = left[:, :SAMPLES] @ left[:, :SAMPLES].T @ GRADIENTS[:, :-1]
-    errors = [(each - CLEAN[:, :-1]).square().sum() for each in (found, projected)]
+    errors = [(weight - CLEAN[:, :-1]).square().sum() for weight in (found, projected)]
     assert errors[0] < errors[1] / 2
     assert torch.linalg.matrix_rank(found, rtol=1e-9) == SAMPLES
 
@@ -82,13 +78,12 @@ def test_the_misfit_is_the_probability_of_the_gradients() -> None:
         covariance = images.T * expected.variance[0] @ images
         covariance += MIXTURE.variance * torch.eye(len(covariance))
         means = expected.mean @ images
-        normal = torch.distributions.MultivariateNormal(torch.zeros(433).double(), covariance)
-        return -2 * normal.log_prob(MIXTURE.gradients - means).sum()
+        outputs = torch.distributions.MultivariateNormal(torch.zeros(433).double(), covariance)
+        return -2 * outputs.log_prob(MIXTURE.gradients - means).sum()
 
-    found = [estimate_outputs(MIXTURE, KNOWN, each).misfit for each in (near, far)]
-    torch.testing.assert_close(
-        found[1] - found[0], (oracle(far) - oracle(near)).item(), rtol=1e-6, atol=0.0
-    )
+    found = [estimate_outputs(MIXTURE, KNOWN, expected).misfit for expected in (near, far)]
+    difference = (oracle(far) - oracle(near)).item()
+    assert found[1] - found[0] == pytest.approx(difference, rel=1e-6)
 
 
 def test_uncertain_images_leave_output_gradients_as_expected() -> None:
@@ -104,28 +99,24 @@ def test_images_follow_from_known_output_gradients() -> None:
     exact = estimate_outputs(MIXTURE, KNOWN, Expected(OUTPUTS, torch.full_like(OUTPUTS, 1e-9)))
     found = estimate_images(MIXTURE, exact, PRIOR)
     plain = torch.linalg.lstsq(OUTPUTS, GRADIENTS[:, :-1]).solution
-    errors = [(each - IMAGES).square().mean() for each in (found.images, plain)]
+    errors = [(images - IMAGES).square().mean() for images in (found.images, plain)]
     assert errors[0] < errors[1] / 2
     noiseless = NoisyMixture(CLEAN, torch.tensor(1e-12).double(), SAMPLES)
-    torch.testing.assert_close(
-        estimate_images(noiseless, exact, PRIOR).images, IMAGES, rtol=1e-3, atol=1e-3
-    )
+    recovered = estimate_images(noiseless, exact, PRIOR).images
+    torch.testing.assert_close(recovered, IMAGES, rtol=1e-3, atol=1e-3)
 
 
 OBLONG = (3, 6, 5)
-LIKE = torch.zeros(1).double()
-OBLONG_PRIOR = ImagePrior.natural(OBLONG, LIKE)
+OBLONG_PRIOR = ImagePrior.natural(OBLONG, torch.zeros(1).double())
 
 
 def draw(count: int) -> torch.Tensor:
     """Draw images from the prior."""
-    normal = torch.randn(count, 90, generator=torch.manual_seed(0), dtype=torch.double)
-    return OBLONG_PRIOR.mean + OBLONG_PRIOR.inverted(normal * OBLONG_PRIOR.variances.sqrt())
+    drawn = normal(count, 90, seed=0) * OBLONG_PRIOR.variances.sqrt()
+    return OBLONG_PRIOR.mean + OBLONG_PRIOR.inverted(drawn)
 
 
 def test_coefficients_are_those_of_scipy_and_invertible() -> None:
-    from scipy import fft
-
     images = draw(2)
     found = OBLONG_PRIOR.coefficients(images)
     oracle = fft.dctn(images.unflatten(1, OBLONG).numpy(), axes=(1, 2, 3), norm="ortho")
@@ -143,7 +134,7 @@ def test_power_falls_with_frequency_and_difference_of_colours() -> None:
 def test_the_posterior_is_that_of_the_dense_covariance() -> None:
     """The same by inverting the covariance of all values of all images."""
     shape, precision = (3, 3, 2), torch.tensor([[5.0, 2.0], [2.0, 3.0]]).double()
-    prior = ImagePrior.natural(shape, LIKE)
+    prior = ImagePrior.natural(shape, torch.zeros(1).double())
     weighted = torch.randn(2, 18, generator=torch.manual_seed(1), dtype=torch.double)
     identity = torch.eye(18).double()
     basis = prior.coefficients(identity).T

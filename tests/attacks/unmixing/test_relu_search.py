@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from gleak.attacks.unmixing.relu_search import (
     STARTS,
@@ -38,15 +39,15 @@ class Case:
             self.output_gradients @ self.samples, self.output_gradients.sum(1), len(self.samples)
         )
 
+    @property
+    def columns(self) -> Tensor:
+        """The true columns of the factorisation, of length 1."""
+        return normalize((self.factors.basis.T @ self.output_gradients).T)
+
     def found(self, columns: Tensor) -> Tensor:
         """Match each candidate to the true columns, up to its length; Shape (T, N)."""
-        output_gradients = columns @ self.factors.basis.T
-        cosines = (
-            output_gradients
-            @ self.output_gradients
-            / output_gradients.norm(dim=1, keepdim=True)
-            / self.output_gradients.norm(dim=0)
-        )
+        output_gradients = normalize(columns @ self.factors.basis.T)
+        cosines = output_gradients @ normalize(self.output_gradients, dim=0)
         return cosines.abs() > 1 - 1e-6
 
 
@@ -83,8 +84,7 @@ def test_the_signal_search_finds_more_than_the_sparse_one() -> None:
 
 def test_only_true_columns_are_collected_and_each_once() -> None:
     case = make_case(6)
-    true = (case.factors.basis.T @ case.output_gradients).T
-    true = true / true.norm(dim=1, keepdim=True)
+    true = case.columns
     mixed = true[:1] - true[5:]
     candidates = torch.cat([mixed / mixed.norm(), true, -true[:3], torch.eye(6).double()])
     for head in (case.head, None):
@@ -95,8 +95,7 @@ def test_only_true_columns_are_collected_and_each_once() -> None:
         found = collection.unmix(case.weight, case.bias)
         assert found is not None
         assert found.consistent.all()
-        gaps = torch.cdist(found.inputs, case.samples)
-        assert (gaps.min(0).values < 1e-6).all()
+        assert (torch.cdist(found.inputs, case.samples).min(0).values < 1e-6).all()
 
 
 def test_the_last_layer_replaces_one_zero() -> None:
@@ -113,12 +112,10 @@ def test_the_last_layer_replaces_one_zero() -> None:
 def test_a_search_ends_when_all_is_found_and_gives_up_otherwise() -> None:
     case = make_case(4)
     turns: list[int] = []
-    true = (case.factors.basis.T @ case.output_gradients).T
-    true = true / true.norm(dim=1, keepdim=True)
 
     def propose(known: Tensor) -> Tensor:
         turns.append(len(known))
-        return true[: 2 * len(turns)]
+        return case.columns[: 2 * len(turns)]
 
     layers = (case.weight, case.bias, case.head)
     assert search(case.factors, *layers, [propose], rounds=1) is None
@@ -130,25 +127,22 @@ def test_a_search_ends_when_all_is_found_and_gives_up_otherwise() -> None:
 
 def test_a_search_takes_its_turn_when_the_one_before_finds_nothing_more() -> None:
     case = make_case(4)
-    true = (case.factors.basis.T @ case.output_gradients).T
-    true = true / true.norm(dim=1, keepdim=True)
     turns: list[str] = []
 
     def first(known: Tensor) -> Tensor:
         turns.append("first")
-        return true[:2]
+        return case.columns[:2]
 
     def second(known: Tensor) -> Tensor:
         turns.append("second")
-        return true[: len(known) + 1]
+        return case.columns[: len(known) + 1]
 
     search(case.factors, case.weight, case.bias, case.head, [first, second], rounds=9)
     assert turns == ["first", "first", "second", "second"]
 
 
 def test_guesses_are_of_classes_that_seem_to_occur() -> None:
-    case = make_case(2)
-    stream = torch.Generator().manual_seed(0)
+    case, stream = make_case(2), torch.Generator().manual_seed(0)
     guess = draw_guess(SHAPE, case.weight, case.bias, case.scores, False, stream)
     assert guess.slopes.shape == (STARTS, CLASSES)
     assert torch.equal(guess.slopes.sum(1), -torch.ones(STARTS).double())
@@ -197,8 +191,7 @@ def make_columns(seed: int = 0, silent: int = 0) -> KnownColumns:
     bias[:silent] = -1e3
     gradients = draw(WIDTH, SAMPLES) * (samples @ weight.T + bias > 0).T
     factors = factorise(gradients @ samples, gradients.sum(1), SAMPLES)
-    columns = (factors.basis.T @ gradients).T
-    columns = columns / columns.norm(dim=1, keepdim=True)
+    columns = normalize((factors.basis.T @ gradients).T)
     return KnownColumns(weight, bias, samples, factors, columns)
 
 
@@ -234,5 +227,4 @@ def test_known_columns_leave_mixtures_of_the_other_samples() -> None:
 def test_of_a_known_batch_nothing_is_left() -> None:
     case = make_columns()
     rest = remaining_mixture(case.factors, case.columns)
-    assert rest.weight.shape == (1, 0, FEATURES)
     assert not len(pattern_columns(case.factors, rest.weight[0], case.weight, case.bias))

@@ -12,7 +12,6 @@ from gleak.core.errors import SpecError
 from gleak.core.yaml_input import load_mapping, read_model
 
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-MINUTES = 5.0
 Scale = Literal["quick", "small"]
 TEMPLATE = """\
 # A deployment of federated learning, for: gleak assess {name}
@@ -111,7 +110,7 @@ class Deployment(BaseModel):
     iterations: int | None = Field(
         None, ge=1, description="iterations of the attack for each client; null: by the budget"
     )
-    budget: Budget = Budget(minutes=MINUTES)
+    budget: Budget = Budget(minutes=5)
     thresholds: dict[str, float] = Field(
         {}, description="metric -> value from which a client is exposed; default ssim: 0.5"
     )

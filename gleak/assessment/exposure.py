@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,9 @@ import pandas as pd
 
 from gleak.assessment.findings import Exposure, Loss, Mean
 from gleak.assessment.resolved import Threshold
+from gleak.figures import intervals
 from gleak.figures.evidence import UNCRAFTED, fill_with_blind
-from gleak.figures.intervals import (
-    CONFIDENCE,
-    SHOWN,
-    Estimate,
-    Interval,
-    clopper_pearson,
-    mean_of,
-    paired_difference,
-)
+from gleak.figures.intervals import CONFIDENCE, SHOWN, Estimate, Interval
 from gleak.figures.statistics import CELL, Row, average_batches, counted, records, select
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import UNMATCHED
@@ -31,14 +24,14 @@ CONTROLS = (BLIND, TRUTH)
 
 
 def exposures(
-    scores: pd.DataFrame, thresholds: Iterable[Threshold], levels: Mapping[str, str]
+    scores: pd.DataFrame, thresholds: Iterable[Threshold], **levels: str
 ) -> list[Exposure]:
     """Return the exposure by each attack and threshold in some cells of a table, the worst first.
 
     Args:
         scores: table of a grid, with the control blind.
         thresholds: of the deployment.
-        levels: level -> spec of these cells; others are left out.
+        **levels: specs of these cells; others are left out.
     """
     rows = select(scores, levels)
     attacked = rows[~rows["attack"].isin(CONTROLS)]
@@ -68,10 +61,10 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure |
         better=metric.better,
         clients=len(losses),
         above=above,
-        share=_mean(above / len(losses), clopper_pearson(above, len(losses), CONFIDENCE)),
+        share=_mean(above / len(losses), intervals.clopper_pearson(above, len(losses), CONFIDENCE)),
         attacked=_mean_of_metric(ours, metric),
         blind=_mean_of_metric(blind, metric),
-        gain=mean(paired_difference(sign * ours, sign * blind, metric.binary)),
+        gain=mean(intervals.paired_difference(sign * ours, sign * blind, metric.binary)),
         losses=losses,
     )
 
@@ -98,10 +91,8 @@ def _losses(rows: pd.DataFrame, attack: str, threshold: Threshold) -> list[Loss]
 
 def _mean_of_metric(values: np.ndarray, metric: MetricSpec) -> Mean:
     """Return the mean of a metric over clients; the interval of an error does not go below 0."""
-    average = mean(mean_of(values, metric.binary))
-    if metric.better == "higher" or average.low is None:
-        return average
-    return average.model_copy(update={"low": max(0.0, average.low)})
+    average = mean(intervals.mean_of(values, metric.binary))
+    return average if metric.better == "higher" else _clipped(average)
 
 
 def mean(estimate: Estimate) -> Mean:
@@ -115,18 +106,20 @@ def _mean(value: float, interval: Interval) -> Mean:
     return Mean(value=numbers[0], low=numbers[1], high=numbers[2])
 
 
-def mean_in(scores: pd.DataFrame, metric: str, levels: Mapping[str, str]) -> Mean:
-    """Return the mean of a metric over the clients of some cells; empty if it was not measured.
+def _clipped(average: Mean, most: float = math.inf) -> Mean:
+    """Return a mean whose interval, which may be a bootstrap's, does not leave its range."""
+    if average.low is None or average.high is None:
+        return average
+    ends = {"low": max(0.0, average.low), "high": min(most, average.high)}
+    return average.model_copy(update=ends)
 
-    The interval of a share ends at 0 and 1, which that of a bootstrap may exceed.
-    """
+
+def mean_in(scores: pd.DataFrame, metric: str, **levels: str) -> Mean:
+    """Return the mean of a metric over the clients of some cells; empty if it was not measured."""
     spec = read_metric(metric)
     rows = counted(select(scores, levels), metric, "all")
     if rows.empty:
         return Mean(value=None, low=None, high=None)
     values: Any = average_batches(rows, spec).to_numpy()
-    average = mean(mean_of(np.asarray(values), spec.binary))
-    if not spec.binary or average.low is None or average.high is None:
-        return average
-    ends = {"low": max(0.0, average.low), "high": min(1.0, average.high)}
-    return average.model_copy(update=ends)
+    average = mean(intervals.mean_of(np.asarray(values), spec.binary))
+    return _clipped(average, 1.0) if spec.binary else average

@@ -20,6 +20,7 @@ from gleak.core.registry import find, load, parse
 from gleak.core.settings import Settings
 from gleak.core.spec import Spec, build_spec, changed, field_text
 from gleak.data.image_folder import ImageFolderDataset, Listing, class_folders, list_images
+from gleak.defenses.base import NoDefense
 from gleak.metrics.base import MetricSpec
 from gleak.runtime.hub_weights import check_file
 from gleak.studies.cell import LEVELS, Cell
@@ -75,7 +76,6 @@ class Varying:
         level: of a cell, whose spec it changes.
         specs: clients without their number of victims; in ascending order of numbers, otherwise in
             the order of the file, the deployed first.
-        deployed: the spec of the deployment.
     """
 
     field: str
@@ -100,11 +100,9 @@ class Resolved:
     """A deployment with its specs.
 
     Args:
-        deployment: as written.
         settings: configuration, with the data folder of the deployment.
         specs: spec of each level from the dataset to the defence; the client without its number of
             victims.
-        varied: the key vary.
         captured: the cells of its captures, up to the defence.
         scored: False if the captures have no true samples.
         thresholds: at least one.
@@ -126,6 +124,24 @@ class Resolved:
             Cell({**cell.specs, "attack": attack}) for cell in self.captured for attack in attacks
         )
 
+    @property
+    def defenses(self) -> dict[str, Any]:
+        """The defences by their specs: none, that in use, and those to compare."""
+        with at_key("defenses"):
+            others = [parse("defense", text) for text in self.deployment.defenses]
+        return {str(spec): spec for spec in (NoDefense(), self.specs["defense"], *others)}
+
+    @property
+    def trainings(self) -> dict[str, str]:
+        """The deployment's training under each defence, by the defence; none if not federated."""
+        training = self.specs[TRAINING]
+        if training.name != Federated.name:
+            return {}
+        return {
+            text: str(changed(training, {"defense": defense}))
+            for text, defense in self.defenses.items()
+        }
+
     def at(self, level: str, spec: Any) -> Resolved:
         """Return the deployment with another spec at a level."""
         return replace(self, specs={**self.specs, level: spec})
@@ -141,12 +157,7 @@ def with_victims(spec: Any, victims: int) -> Any:
 
 
 def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolved:
-    """Return the specs of a deployment.
-
-    Args:
-        deployment: the content of the file.
-        folder: of the file.
-        settings: configuration.
+    """Return the specs of a deployment whose file is in a folder.
 
     Raises:
         SpecError: a name is unknown, specs do not fit together, or data are missing; names the key.
@@ -184,8 +195,8 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
         for grant in deployment.attacker.grants:
             if grant not in GRANTS:
                 raise SpecError(f"unknown grant {grant!r}; {nearest(grant, GRANTS)}")
-    chosen = (dataset, model, training, parse("crafting", "honest"), client, defense)
-    specs = dict(zip(LEVELS, chosen, strict=False))
+    levels = (dataset, model, training, parse("crafting", "honest"), client, defense)
+    specs = dict(zip(LEVELS, levels, strict=False))
     varied = tuple(_varying(field, others, specs) for field, others in deployment.vary.items())
     resolved = Resolved(deployment, settings, specs, varied, captured, scored, thresholds)
     _check(resolved)
@@ -229,13 +240,8 @@ def model_of(written: str) -> Any:
     return parse("model", f"custom+factory={written}" if own else written)
 
 
-def client_of(written: Mapping[str, Any], varied: Collection[str] = ()) -> Any:
-    """Return the client with these fields.
-
-    Args:
-        written: its fields; ``name`` is fedsgd unless a field has to do with local steps.
-        varied: other fields that the client must have.
-    """
+def client_of(written: Mapping[str, Any], varied: Collection[str]) -> Any:
+    """Return the client with these fields; fedsgd unless one, or one varied, is of local steps."""
     _check_no_size(written)
     fields = dict(written)
     name = fields.pop("name", "fedavg" if LOCAL & {*fields, *varied} else "fedsgd")
@@ -262,11 +268,7 @@ def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
 
 
 def threshold_of(text: str, value: float, modality: str) -> Threshold:
-    """Return a threshold of a metric of single samples.
-
-    Raises:
-        SpecError: unknown metric, or one that is not measured for these samples.
-    """
+    """Return a threshold of a metric that is measured of single samples of a modality."""
     metric = parse("metric", text)
     if not isinstance(metric, MetricSpec) or metric.per != "sample":
         raise SpecError(f"{text} does not measure single samples; use ssim, psnr, mse or lpips")
@@ -281,12 +283,7 @@ def threshold_of(text: str, value: float, modality: str) -> Threshold:
 
 
 def _varying(field: str, written: Sequence[Any], specs: Mapping[str, Any]) -> Varying:
-    """Return what a key below vary compares.
-
-    Raises:
-        SpecError: a field or value is unknown or invalid, or the deployment does not allow it;
-            names the key.
-    """
+    """Return what a key below vary compares."""
     others: list[Spec]
     with at_key(f"vary.{field}"):
         if field == MODEL:
@@ -304,11 +301,10 @@ def _varying(field: str, written: Sequence[Any], specs: Mapping[str, Any]) -> Va
         else:
             level, others = "client", list(_clients(specs["client"], field, written))
     compared = Varying(field, level, tuple(dict.fromkeys([specs[level], *others])), specs[level])
-    if any(compared.number(spec) is None for spec in compared.specs):
+    numbers = {spec: compared.number(spec) for spec in compared.specs}
+    if None in numbers.values():
         return compared
-    return replace(
-        compared, specs=tuple(sorted(compared.specs, key=lambda spec: compared.number(spec) or 0.0))
-    )
+    return replace(compared, specs=tuple(sorted(numbers, key=lambda spec: numbers[spec] or 0.0)))
 
 
 def _with_rounds(training: Any, written: Sequence[Any]) -> Iterator[Spec]:
@@ -341,11 +337,7 @@ def _clients(client: Any, field: str, written: Sequence[Any]) -> Iterator[Spec]:
 
 
 def _check(resolved: Resolved) -> None:
-    """Check that the specs fit each other, the data and the user's network.
-
-    Raises:
-        SpecError: names the key.
-    """
+    """Check that the specs fit each other, the data and the user's network."""
     settings, cell = resolved.settings, Cell(resolved.specs)
     with at_key("data"):
         cell.dataset.check_data(settings.data_dir, download=settings.download)

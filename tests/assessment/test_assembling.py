@@ -67,7 +67,7 @@ def test_the_strongest_attack_is_that_of_each_metric() -> None:
         for attack, both in found.items()
         for metric, values in zip(("ssim", "mse"), both, strict=True)
     ]
-    every = exposures(pd.concat(tables), [SSIM, MSE], {})
+    every = exposures(pd.concat(tables), [SSIM, MSE])
     assert len(every) == 4
     assert {each.metric: each.attack for each in strongest(every)} == {
         "ssim": "aono",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.artifacts.private import Private
+from gleak.artifacts.private import UNKNOWN, Private
 from gleak.captures.round_folder import State, described, is_dense, read_state
 from gleak.clients.fedavg import Captured
 from gleak.core.errors import ArtifactError, nearest
@@ -21,7 +21,6 @@ from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.simulation.victims import relative_error
 
 KEYS = ("inputs", "labels")
-UNKNOWN = -1
 MAX_ERROR = 0.05
 RATE_DIGITS = 3
 REFINEMENTS = 6
@@ -56,13 +55,7 @@ class UpdateComparison:
 def read_truth(
     paths: Sequence[Path], client: Captured, dataset: DatasetSpec, classes: int
 ) -> Private:
-    """Read the true samples of all clients.
-
-    Args:
-        paths: one safetensors file per client, in their order.
-        client: spec of the clients.
-        dataset: dataset with samples of the same kind.
-        classes: number of classes of the dataset.
+    """Read the true samples of all clients, a file each, which are of the kind of a dataset.
 
     Raises:
         ArtifactError: a file is invalid.
@@ -109,13 +102,7 @@ def _check_shape(
 def check_samples(
     place: Path | str, inputs: Tensor, labels: Tensor, classes: int | None = None
 ) -> None:
-    """Check the values and the number of true samples.
-
-    Args:
-        place: named in errors.
-        inputs: Shape (N, *shape).
-        labels: Shape (N).
-        classes: number of classes; None: unknown.
+    """Check the values and the number of true samples, whose classes may be unknown.
 
     Raises:
         ArtifactError: a tensor that is not dense, no samples, intensities outside of [0, 1], labels
@@ -160,7 +147,7 @@ def compare_updates(
 
     Args:
         client: spec of the clients.
-        network: network with the broadcast parameters, in evaluation mode; not changed.
+        network: with the broadcast parameters, in evaluation mode; not changed.
         update: captured update by parameter, Shape (V, R, *shape).
         truth: true samples.
     """

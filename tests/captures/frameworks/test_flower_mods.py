@@ -30,7 +30,6 @@ from flwr.app import (  # noqa: E402
 )
 from flwr.app.metadata import Metadata  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from tests.captures.frameworks.test_flower import CLIENTS, NAMES, STATE, after, as_list, shift  # noqa: E402
 
 from gleak.captures.frameworks.flower import mean_of_measured  # noqa: E402
 from gleak.captures.frameworks.flower_mods import (  # noqa: E402
@@ -40,6 +39,7 @@ from gleak.captures.frameworks.flower_mods import (  # noqa: E402
     Periodic,
     round_of,
 )
+from tests.captures.frameworks.test_flower import CLIENTS, NAMES, STATE, after, as_list, shift  # noqa: E402
 
 
 def trained(message: Message, context: Any) -> Message:
@@ -125,12 +125,9 @@ def test_other_messages_pass_a_mod() -> None:
 
 def test_a_mod_of_some_rounds_is_left_out_of_the_others() -> None:
     sparing = Periodic(GaugingMod(shift), every=3)
-    found = {
-        number: "grown"
-        in sparing(asked(**{"server-round": number}), None, trained).content["metrics"]
-        for number in range(1, 8)
-    }
-    assert [number for number, measured in found.items() if measured] == [1, 4, 7]
+    replies = [sparing(asked(**{"server-round": n}), None, trained) for n in range(1, 8)]
+    measured = [n for n, reply in enumerate(replies, 1) if "grown" in reply.content["metrics"]]
+    assert measured == [1, 4, 7]
     assert "grown" not in sparing(asked("evaluate"), None, trained).content["metrics"]
     with pytest.raises(IncompatibleError, match="no 'server-round'"):
         sparing(asked(), None, trained)
@@ -214,14 +211,9 @@ def test_a_deferred_measurement_is_made_when_the_share_pays_for_what_it_is_expec
 
 
 def test_a_deferred_measurement_exceeds_the_share_by_the_error_of_the_estimate_only() -> None:
-    client = Timed(training=1, measuring=0.75)
-    replies = client.rounds(60, Deferred(0.5, ["grown"]))
-    trained = range(1, 61)
-    spent = [
-        overhead * rounds
-        for overhead, rounds in zip(metrics(replies, "gleak-overhead"), trained, strict=True)
-    ]
-    excess = [time - 0.125 * rounds for time, rounds in zip(spent, trained, strict=True)]
+    replies = Timed(training=1, measuring=0.75).rounds(60, Deferred(0.5, ["grown"]))
+    overheads = enumerate(metrics(replies, "gleak-overhead"), start=1)
+    excess = [(overhead - 0.125) * rounds for rounds, overhead in overheads]
     assert max(excess) == pytest.approx(0.75 - 0.5 - 0.125)
     assert metrics(replies, "gleak-age").index(0, 5) == 12
 
@@ -237,12 +229,9 @@ def test_clients_that_have_and_have_not_measured_are_aggregated() -> None:
 
 
 def test_limits_begin_with_the_first_measurement() -> None:
-    first, limits = Deferred(0.25, ["grown"]), {"grown": 1}
-    answered = [
-        reply.has_content()
-        for reply in Timed(training=1, measuring=0.25).rounds(4, first, limits=limits)
-    ]
-    assert answered == [True, True, False, False]
+    client = Timed(training=1, measuring=0.25)
+    replies = client.rounds(4, Deferred(0.25, ["grown"]), limits={"grown": 1})
+    assert [reply.has_content() for reply in replies] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("first", [None, Deferred(0.25, ["grown"])])
@@ -269,14 +258,11 @@ def test_names_that_were_announced_are_those_that_are_measured() -> None:
         Deferred(0)
 
 
-def truth_of(context: Context) -> tuple[int, int]:
-    return (1, 2)
-
-
-@pytest.mark.parametrize("truth", [None, truth_of])
+@pytest.mark.parametrize("truth", [None, lambda context: (1, 2)])
 def test_the_metrics_of_a_gauge_are_announced_unless_others_are(truth: Any) -> None:
-    unmeasured = Deferred().unmeasured(GaugingMod(shift, truth))
-    assert tuple(unmeasured) == metrics_of_gauge(knows_truth=truth is not None)
+    (reply,) = Timed(training=1, measuring=1).rounds(1, Deferred(), truth=truth)
+    _, *announced = [*reply.content["metrics"]][:-2]
+    assert tuple(announced) == metrics_of_gauge(knows_truth=truth is not None)
 
 
 def test_a_budget_leaves_other_messages_and_failed_training_alone() -> None:

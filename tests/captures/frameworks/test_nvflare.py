@@ -166,26 +166,26 @@ def gauged(
     return [(each["track_key"], each["track_value"], each["global_step"]) for each in told]
 
 
+LARGER = {"weight": BEFORE["weight"] + 2}
+
+
 def test_a_client_reports_what_it_measures() -> None:
-    larger = {"weight": BEFORE["weight"] + 2}
     expected = [("grown", pytest.approx(2), 6)]
-    assert gauged(larger, 6) == gauged(larger, 6, every=3) == expected
+    assert gauged(LARGER, 6) == gauged(LARGER, 6, every=3) == expected
     assert gauged({"weight": np.full((2, 3), 2.0)}, 6, DataKind.WEIGHT_DIFF) == expected
-    assert gauged(larger, 7, every=3) == []
+    assert gauged(LARGER, 7, every=3) == []
 
 
 def test_an_update_above_a_limit_is_blocked() -> None:
-    larger = {"weight": BEFORE["weight"] + 2}
-    gauged(larger, limits={"grown": 2.5})
+    gauged(LARGER, limits={"grown": 2.5})
     with pytest.raises(ContentBlockedException, match="round 4: grown is 2, limit 1; the update"):
-        gauged(larger, 4, limits={"grown": 1})
+        gauged(LARGER, 4, limits={"grown": 1})
 
 
 BROKEN = {"weight": np.full((2, 3), np.nan)}
-MALFORMED = {"weights": np.zeros(2)}
 
 
-@pytest.mark.parametrize("sent", [BROKEN, MALFORMED], ids=["NaN", "malformed"])
+@pytest.mark.parametrize("sent", [BROKEN, {"weights": np.zeros(2)}], ids=["NaN", "malformed"])
 def test_an_update_that_cannot_be_measured_passes_unless_there_are_limits(
     sent: dict[str, np.ndarray], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -204,9 +204,6 @@ def test_a_budget_survives_what_cannot_be_measured() -> None:
     assert site.told["grown"][8] == pytest.approx(2)
     guarded = Site()
     assert guarded.rounds(range(3), BROKEN, limits={"grown": 9}) == [0, 1, 2]
-
-
-LARGER = {"weight": BEFORE["weight"] + 2}
 
 
 @dataclass
@@ -276,12 +273,9 @@ def test_updates_are_blocked_until_one_is_measured_within_the_limits() -> None:
     assert waiting.rounds(range(6), limits=limits, expected=0.5) == [4, 5]
 
 
-def test_a_share_of_nothing_is_refused() -> None:
-    with pytest.raises(SpecError, match="share=0: give a number above 0"):
-        BudgetedGaugingFilter(MEASURE, share=0)
-
-
 @pytest.mark.parametrize("name", ["grown", "no_module.grown", f"{__name__}.shrunk"])
-def test_a_measure_that_is_not_there_is_named(name: str) -> None:
+def test_what_cannot_be_measured_is_refused(name: str) -> None:
     with pytest.raises(SpecError, match=f"measure '{name}': .*give module.name"):
         GaugingFilter(name)
+    with pytest.raises(SpecError, match="share=0: give a number above 0"):
+        BudgetedGaugingFilter(MEASURE, share=0)

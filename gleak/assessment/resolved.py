@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -181,7 +181,10 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
         with at_key("training"):
             training = parse("training", deployment.training)
         with at_key("client"):
-            client = client_of(deployment.client, deployment.vary)
+            _check_no_size(deployment.client)
+            fields = dict(deployment.client)
+            default = "fedavg" if LOCAL & {*fields, *deployment.vary} else "fedsgd"
+            client = build_spec(find("client", str(fields.pop("name", default))), fields)
     with at_key("defense"):
         defense = parse("defense", deployment.defense)
         if captured and deployment.defense != "none":
@@ -240,14 +243,6 @@ def model_of(written: str) -> Any:
     return parse("model", f"custom+factory={written}" if own else written)
 
 
-def client_of(written: Mapping[str, Any], varied: Collection[str]) -> Any:
-    """Return the client with these fields; fedsgd unless one, or one varied, is of local steps."""
-    _check_no_size(written)
-    fields = dict(written)
-    name = fields.pop("name", "fedavg" if LOCAL & {*fields, *varied} else "fedsgd")
-    return build_spec(find("client", str(name)), fields)
-
-
 def _check_no_size(fields: Iterable[str]) -> None:
     for field in fields:
         if field in SIZES:
@@ -284,31 +279,42 @@ def threshold_of(text: str, value: float, modality: str) -> Threshold:
 
 def _varying(field: str, written: Sequence[Any], specs: Mapping[str, Any]) -> Varying:
     """Return what a key below vary compares."""
-    others: list[Spec]
+    level = {MODEL: MODEL, TRAINING: TRAINING, ROUNDS: TRAINING}.get(field, "client")
+    deployed = specs[level]
     with at_key(f"vary.{field}"):
-        if field == MODEL:
-            level = MODEL
-            if isinstance(specs[TRAINING], Captured):
-                raise SpecError(
-                    f"the captured parameters are those of model {specs[MODEL]}; assess other "
-                    "models in a deployment without captures"
-                )
-            others = [model_of(str(value)) for value in written]
-        elif field == TRAINING:
-            level, others = TRAINING, [parse(TRAINING, str(value)) for value in written]
-        elif field == ROUNDS:
-            level, others = TRAINING, list(_with_rounds(specs[TRAINING], written))
-        else:
-            level, others = "client", list(_clients(specs["client"], field, written))
-    compared = Varying(field, level, tuple(dict.fromkeys([specs[level], *others])), specs[level])
+        if field == MODEL and isinstance(specs[TRAINING], Captured):
+            raise SpecError(
+                f"the captured parameters are those of model {deployed}; assess other models in a "
+                "deployment without captures"
+            )
+        others = [_other(deployed, field, value) for value in written]
+    compared = Varying(field, level, tuple(dict.fromkeys([deployed, *others])), deployed)
     numbers = {spec: compared.number(spec) for spec in compared.specs}
     if None in numbers.values():
         return compared
     return replace(compared, specs=tuple(sorted(numbers, key=lambda spec: numbers[spec] or 0.0)))
 
 
-def _with_rounds(training: Any, written: Sequence[Any]) -> Iterator[Spec]:
-    """Yield federated trainings of the rounds before that of the update; 0 is no training."""
+def _other(deployed: Any, field: str, value: Any) -> Spec:
+    """Return the spec of the deployment with another value of a field, or another spec."""
+    if field == MODEL:
+        return model_of(str(value))
+    if field == TRAINING:
+        return parse(TRAINING, str(value))
+    if field == ROUNDS:
+        return _with_rounds(deployed, value)
+    _check_no_size([field])
+    if field in ELSEWHERE:
+        raise SpecError(f"{field!r} cannot be varied; {ELSEWHERE[field]}")
+    fields = [name for name in type(deployed).model_fields if name not in SIZES]
+    if field not in fields:
+        hint = nearest(field, [*fields, MODEL, TRAINING, ROUNDS])
+        raise SpecError(f"{field!r} cannot be varied for client {deployed.name!r}; {hint}")
+    return changed(deployed, {field: value})
+
+
+def _with_rounds(training: Any, rounds: Any) -> Spec:
+    """Return the federated training of the rounds before that of the update; 0 is no training."""
     if isinstance(training, Untrained):
         training = Federated(**dict(training))
     if not isinstance(training, Federated):
@@ -316,24 +322,9 @@ def _with_rounds(training: Any, written: Sequence[Any]) -> Iterator[Spec]:
         if isinstance(training, Captured):
             remedy = "list captures of several rounds under captures (gleak import --rounds)"
         raise SpecError(f"training {training} has no federated rounds; {remedy}")
-    for rounds in written:
-        if str(rounds) == "0":
-            yield Untrained(**{key: getattr(training, key) for key in Untrained.model_fields})
-        else:
-            yield changed(training, {"rounds": rounds})
-
-
-def _clients(client: Any, field: str, written: Sequence[Any]) -> Iterator[Spec]:
-    """Yield the client with other values of a field."""
-    _check_no_size([field])
-    if field in ELSEWHERE:
-        raise SpecError(f"{field!r} cannot be varied; {ELSEWHERE[field]}")
-    fields = [name for name in type(client).model_fields if name not in SIZES]
-    if field not in fields:
-        hint = nearest(field, [*fields, MODEL, TRAINING, ROUNDS])
-        raise SpecError(f"{field!r} cannot be varied for client {client.name!r}; {hint}")
-    for value in written:
-        yield changed(client, {field: value})
+    if str(rounds) == "0":
+        return Untrained(**{key: getattr(training, key) for key in Untrained.model_fields})
+    return changed(training, {"rounds": rounds})
 
 
 def _check(resolved: Resolved) -> None:
@@ -369,10 +360,9 @@ def _check(resolved: Resolved) -> None:
 
 def _check_batch(cell: Cell, data_dir: Path) -> None:
     """Raise an error if the batch of a client is larger than the split that it is drawn from."""
-    dataset, client = cell.dataset, cell.client
-    client.check(dataset)
-    if images := _images(dataset, client.split, data_dir):
-        check_batch(client, sum(map(len, images.values())), len(images), str(dataset))
+    cell.client.check(cell.dataset)
+    if images := _images(cell.dataset, cell.client.split, data_dir):
+        check_batch(cell.client, sum(map(len, images.values())), len(images), str(cell.dataset))
 
 
 def _check_training(cell: Cell, data_dir: Path) -> None:

@@ -125,11 +125,10 @@ def test_what_was_not_sent_is_remembered_if_asked_for() -> None:
 
 def test_the_callers_network_and_values_stay() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.Dropout()).train()
+    inputs = torch.rand(2, 3, 2, 2)
     before, state = copy.deepcopy(network.state_dict()), torch.get_rng_state()
     with torch.no_grad():
-        update = gleak.compute_update(
-            network, torch.rand(2, 3, 2, 2, generator=torch.Generator()), [0, 1]
-        )
+        update = gleak.compute_update(network, inputs, [0, 1])
     gleak.defend("gaussian", update)
     assert network.training
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

@@ -94,8 +94,7 @@ def test_the_truth_tells_by_which_statistics_clients_normalised(
     files = replace(elsewhere.files, sent=[tmp_path / "sent.safetensors"], truth=first)
     client = {"victims": 1, "batch_size": len(labels), "sends": "gradient", "batch_norm": mode}
     cell = captured_cell("mine", "digits+size=8", model, **client).upto("defense")
-    capture = imported(cell, files, tmp_path)
-    assert capture.comparison.agrees == agrees
+    assert imported(cell, files, tmp_path).comparison.agrees == agrees
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

@@ -56,12 +56,9 @@ class Note:
 class Plain(FedAvg):
     """Asks two clients without a network between."""
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
-    ) -> list[Note]:
-        return [
-            Note(client, RecordDict({"arrays": arrays, "config": config})) for client in CLIENTS
-        ]
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Note]:
+        content = {"arrays": arrays, "config": config}
+        return [Note(client, RecordDict(content)) for client in CLIENTS]
 
 
 def after(client: int) -> dict[str, torch.Tensor]:

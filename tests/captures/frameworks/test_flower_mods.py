@@ -81,12 +81,8 @@ def failing(*_: Any) -> dict[str, float]:
 def test_an_update_that_cannot_be_measured_is_sent_unless_there_are_limits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    mod = GaugingMod(shift)
-    for measure, names in (
-        (failing, metrics_of_gauge(knows_truth=False)),
-        (shift, ("grown", "known")),
-        (failing, ("grown", "known")),
-    ):
+    mod, of_gauge, of_shift = GaugingMod(shift), metrics_of_gauge(False), ("grown", "known")
+    for measure, names in ((failing, of_gauge), (shift, of_shift), (failing, of_shift)):
         mod.measure = measure
         reply = mod(asked(), None, trained)
         found = dict(reply.content["metrics"])
@@ -187,10 +183,8 @@ def test_clients_of_different_speed_are_aggregated() -> None:
 
 def test_a_limit_holds_until_a_round_is_measured_to_be_within_it() -> None:
     client = Timed(training=1, measuring=0.5, grown=9)
-    replies = client.rounds(6, limits={"grown": 5})
-    assert {reply.error.reason for reply in replies} == {
-        "the update is withheld: grown is 9, limit 5"
-    }
+    reasons = {reply.error.reason for reply in client.rounds(6, limits={"grown": 5})}
+    assert reasons == {"the update is withheld: grown is 9, limit 5"}
     client.grown = 3
     answered = [reply.has_content() for reply in client.rounds(8, limits={"grown": 5})]
     assert answered == [False] * 2 + [True] * 6
@@ -241,9 +235,8 @@ def test_a_budget_keeps_the_names_of_what_cannot_be_measured(first: Deferred | N
         client.rounds(1)
     client.measure = failing
     replies = client.rounds(9, first)
-    assert {tuple(reply.content["metrics"]) for reply in replies} == {
-        ("num-examples", "grown", "gleak-age", "gleak-overhead")
-    }
+    names = {tuple(reply.content["metrics"]) for reply in replies}
+    assert names == {("num-examples", "grown", "gleak-age", "gleak-overhead")}
     assert math.isnan(metrics(replies, "grown")[-1])
     assert not client.rounds(1, first, limits={"grown": 9})[-1].has_content()
     client.measure = lambda *_: {"grown": 3}
@@ -268,9 +261,8 @@ def test_the_metrics_of_a_gauge_are_announced_unless_others_are(truth: Any) -> N
 def test_a_budget_leaves_other_messages_and_failed_training_alone() -> None:
     client = Timed(training=1, measuring=0.5)
     mod = Budgeted(GaugingMod(client.measure), clock=lambda: client.now)
-    assert dict(mod(asked("evaluate"), client.context, trained).content["metrics"]) == {
-        "num-examples": 5
-    }
+    evaluated = mod(asked("evaluate"), client.context, trained).content["metrics"]
+    assert dict(evaluated) == {"num-examples": 5}
 
     def failed(message: Message, context: Context) -> Message:
         return Message(Error(0, "out of memory"), reply_to=message)

@@ -55,7 +55,7 @@ class Setting:
     def update(
         self, values: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray] | None = None
     ) -> Update:
-        """Return checked gradients as the update of a victim; masks are 1 where a value was sent."""
+        """Return checked gradients as the update of a victim; masks are 1 where it sent values."""
         shapes = {name: value.shape for name, value in values.items()}
         run_attack.check_shapes(shapes, trained_parameters(self.network), None, WHERE, ORIGIN)
         sent = masks or {}

@@ -39,10 +39,6 @@ def named_gradients(
     """Return gradients by the names of parameters, in the network's order and precision.
 
     Those of frozen parameters may be None or left out; names that it does not have come last.
-
-    Raises:
-        ArtifactError: the number of values does not fit the network, one is not a tensor, or they
-            are its state instead of an update.
     """
     trained = trained_parameters(network)
     if isinstance(gradients, Mapping):

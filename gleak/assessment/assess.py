@@ -142,11 +142,7 @@ class Assessment:
 
 
 def find_snakefile(given: Path | None) -> Path:
-    """Return the Snakefile of the workflow: that given, or that of the clone with this package.
-
-    Raises:
-        SpecError: there is none.
-    """
+    """Return the Snakefile of the workflow: that given, or that of the clone with this package."""
     path = given or Path(gleak.__file__).parents[1] / "Snakefile"
     if not path.is_file():
         raise SpecError(

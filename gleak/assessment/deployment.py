@@ -119,11 +119,7 @@ class Deployment(BaseModel):
 
 
 def read_deployment(path: Path) -> Deployment:
-    """Read a deployment file.
-
-    Raises:
-        SpecError: it cannot be read, or a key is unknown, missing or invalid.
-    """
+    """Read a deployment file."""
     if not path.is_file():
         command = f"gleak assess --init {shlex.quote(str(path))}"
         raise SpecError(f"{path}: no such file; write one with: {command}")
@@ -131,11 +127,7 @@ def read_deployment(path: Path) -> Deployment:
 
 
 def write_template(path: Path) -> None:
-    """Write a deployment file with comments on every key.
-
-    Raises:
-        SpecError: the file exists, or cannot be written.
-    """
+    """Write a deployment file with comments on every key, where there is no file yet."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(TEMPLATE.format(name=shlex.quote(str(path))))

@@ -22,11 +22,7 @@ PLAIN = {"momentum": 0, "weight_decay": 0, "maximize": False}
 
 
 def fields_of(rates: Sequence[float]) -> dict[str, str]:
-    """Return the fields of a client whose steps had these learning rates.
-
-    Raises:
-        IncompatibleError: there was no step, or the learning rate changed.
-    """
+    """Return the fields of a client whose steps had these learning rates, which must be equal."""
     if not rates:
         raise IncompatibleError(
             "gleak.capture: the optimizer took no step in the block, so there is no update; train "
@@ -149,11 +145,7 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
 
 
 def learning_rate(optimizer: Optimizer) -> float:
-    """Return the learning rate of an optimiser.
-
-    Raises:
-        IncompatibleError: its groups of parameters have several.
-    """
+    """Return the learning rate of an optimiser, one for all of its groups of parameters."""
     rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
     if len(rates) > 1:
         raise IncompatibleError(

@@ -69,12 +69,7 @@ class RoundFolder:
         return self.path / f"{TRUTH}{checked_name('client', name)}{SUFFIX}"
 
     def check_new(self, name: str, before: State) -> None:
-        """Check that a client that begins with a state can be added to the round.
-
-        Raises:
-            SpecError: the name is none that a file can have.
-            DataError: the client is already in the folder, or the round began with other values.
-        """
+        """Check that a client that begins with a state can be added to the round."""
         for path in (self.client(name), self.truth(name)):
             if path.exists():
                 raise DataError(f"{path} already exists; choose another folder or client")
@@ -85,11 +80,7 @@ class RoundFolder:
             )
 
     def files(self) -> Files:
-        """Return the files of the round, clients in the order of their names.
-
-        Raises:
-            ArtifactError: there is no client, or only some have true samples.
-        """
+        """Return the files of the round, clients by their names; all or none have true samples."""
         clients = sorted(self.path.glob(f"{CLIENT}*{SUFFIX}"))
         if not clients:
             raise ArtifactError(
@@ -106,11 +97,7 @@ class RoundFolder:
 
 
 def rounds_in(folder: Path) -> dict[int, RoundFolder]:
-    """Return the captured rounds in a folder, by their numbers in ascending order.
-
-    Raises:
-        ArtifactError: it contains none.
-    """
+    """Return the captured rounds in a folder, at least one, by their numbers in ascending order."""
     numbers = (path.name.removeprefix(ROUND) for path in folder.glob(f"{ROUND}*") if path.is_dir())
     rounds = sorted(int(number) for number in numbers if number.isdecimal())
     if not rounds:
@@ -119,11 +106,7 @@ def rounds_in(folder: Path) -> dict[int, RoundFolder]:
 
 
 def recorded_fields(clients: Sequence[Path]) -> dict[str, str]:
-    """Return the fields of the clients that their state dicts contain, as text.
-
-    Raises:
-        ArtifactError: a file is damaged, or two clients differ in a field.
-    """
+    """Return the fields that the clients' state dicts contain, as text, equal for all of them."""
     fields = _fields(clients[0])
     for path in clients[1:]:
         others = _fields(path)
@@ -175,11 +158,7 @@ def read_state(path: Path) -> State:
 def write_state(
     path: Path, values: Mapping[str, Any], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write arrays or tensors by name, readable by their owner alone, without waiting for the disk.
-
-    Raises:
-        ArtifactError: no permission or no space; no partial file remains.
-    """
+    """Write arrays or tensors by name, readable by their owner alone, not waiting for the disk."""
     tensors = {name: torch.as_tensor(value) for name, value in values.items()}
     with renamed(path, private=True) as temporary:
         save_file(tensors, temporary, metadata)

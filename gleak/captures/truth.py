@@ -55,11 +55,7 @@ class UpdateComparison:
 def read_truth(
     paths: Sequence[Path], client: Captured, dataset: DatasetSpec, classes: int
 ) -> Private:
-    """Read the true samples of all clients, a file each, which are of the kind of a dataset.
-
-    Raises:
-        ArtifactError: a file is invalid.
-    """
+    """Read the true samples of all clients, a file each, which are of the kind of a dataset."""
     samples = [_read_samples(path, client, dataset, classes) for path in paths]
     labels = np.stack([labels for _, labels in samples])
     return Private(
@@ -102,12 +98,7 @@ def _check_shape(
 def check_samples(
     place: Path | str, inputs: Tensor, labels: Tensor, classes: int | None = None
 ) -> None:
-    """Check the values and the number of true samples, whose classes may be unknown.
-
-    Raises:
-        ArtifactError: a tensor that is not dense, no samples, intensities outside of [0, 1], labels
-            that are no classes, or another number of labels than of samples.
-    """
+    """Check that samples are dense, as many as labels, and in [0, 1]; classes may be unknown."""
     for name, value in zip(KEYS, (inputs, labels), strict=True):
         if not is_dense(value) or value.is_complex():
             raise ArtifactError(

@@ -28,11 +28,7 @@ FIRST = (1,)
 
 
 def named(arrays: Iterable[np.ndarray], names: Iterable[str]) -> Arrays:
-    """Return arrays by their names in ``model.state_dict()``, in one order.
-
-    Raises:
-        IncompatibleError: the numbers of arrays and names differ.
-    """
+    """Return arrays by their names in ``model.state_dict()``, in one order and as many."""
     values, keys = list(arrays), list(names)
     if len(values) != len(keys):
         raise IncompatibleError(
@@ -53,14 +49,6 @@ class Wrapping(Strategy):
 
     What cannot be observed is logged. Names that do not fit the model are an error in the first
     round, before anything is trained.
-
-    Args:
-        strategy: wrapped strategy.
-        observer: of the rounds.
-        names: names of the arrays, if clients send plain lists of arrays; None: as sent.
-
-    Raises:
-        IncompatibleError: the strategy overrides start(), so its rounds cannot be observed.
     """
 
     def __init__(

@@ -76,11 +76,7 @@ class RoundFilter(DXOFilter):
 
     @override
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
-        """Observe what passes, and leave it as it is.
-
-        Raises:
-            SpecError: the filter was not added for the data of tasks.
-        """
+        """Observe what passes, and leave it as it is."""
         chain = self.get_prop(FilterContextKey.CHAIN_TYPE)
         receives = chain == FilterChainType.TASK_DATA_CHAIN
         if receives:
@@ -191,11 +187,7 @@ class GaugingFilter(RoundFilter):
 
     @override
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
-        """Measure what the client sends, and report it.
-
-        Raises:
-            ContentBlockedException: a metric exceeds its limit.
-        """
+        """Measure what the client sends, report it, and block it above a limit."""
         measured = self.measured(number, dxo, fl_ctx)
         self.report(number, measured, fl_ctx)
         block(number, over_limits(measured, self.limits))
@@ -293,11 +285,7 @@ class BudgetedGaugingFilter(GaugingFilter):
 
 
 def block(number: int, over: str) -> None:
-    """Block the result of a task if a clause says which metrics exceed their limits.
-
-    Raises:
-        ContentBlockedException: FLARE then sends an error in place of the result.
-    """
+    """Block the result of a task if a clause says which metrics exceed their limits."""
     if over:
         raise ContentBlockedException(f"round {number}: {over}; the update is withheld")
 

@@ -60,10 +60,8 @@ def test_a_dense_first_layer_gives_all(samples: int, precision: torch.dtype) -> 
     seen_by_server = gauge(before, after)
     assert seen_by_server["gleak-explained"] > 0.99
     assert {"gleak-alarms", "gleak-explained"} == seen_by_server.keys()
-    found = gauge(before, after, truth)
-    assert found == pytest.approx(
-        {**seen_by_server, "gleak-labels": 1, "gleak-recovered": 1}, abs=1e-6
-    )
+    expected = {**seen_by_server, "gleak-labels": 1, "gleak-recovered": 1}
+    assert gauge(before, after, truth) == pytest.approx(expected, abs=1e-6)
 
 
 class Halved(nn.Module):

@@ -89,6 +89,7 @@ def measured(before: Any = None, after: Any = None, truth: Any = None) -> Any:
     return gauge()(before or state(), state() if after is None else after, truth)
 
 
+@cache
 def found() -> Any:
     return inverted(labels=[0, 2])
 
@@ -205,7 +206,6 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: computed(labels=[0, 4]), "expected classes 0 to 3"),
         (lambda: computed(labels=np.array([0, 2**63], np.uint64)), "labels: torch.uint64"),
         (lambda: computed(labels=[0j, 1j]), "labels: values of type torch.complex"),
-        (lambda: inverted(labels=[0, 1, 2]), "labels: shape (3,), expected (2,)"),
         (lambda: computed(labels=[0]), "expected (2,): one for each sample"),
         (lambda: computed(labels=b"\0\2"), "np.frombuffer makes an array of them"),
         (lambda: attack(gradients=list(model().parameters())), "these are the parameters of the"),
@@ -216,10 +216,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             "1.running_mean is a buffer, so this is a state dict",
         ),
         (lambda: gleak.defend("topk", list(model().parameters())), "give the parameter's grad"),
-        (
-            lambda: attack(gradients=with_bias(1j * torch.ones(4))),
-            "values of type torch.complex64",
-        ),
+        (lambda: attack(gradients=with_bias([1j] * 4)), "3.bias: values of type torch.complex64"),
         (lambda: attack(gradients=with_bias(FULL((4,), torch.nan))), "NaN or infinite"),
         (lambda: gleak.defend("topk", [FULL((4,), torch.inf)]), "NaN or infinite"),
         (lambda: attack(gradients=with_bias(torch.ones(5))), "3.bias has shape (5,)"),
@@ -259,10 +256,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: granted(embeddings=torch.ones(2, 7)), "expected finite values of shape (2, 48)"),
         (lambda: granted(embeddings=FULL((2, 48), torch.inf)), "expected finite values"),
         (lambda: granted(auxiliary_inputs=2 + images()), "grant auxiliary_inputs: torch.float32"),
-        (
-            lambda: granted(auxiliary_inputs=images(3), auxiliary_labels=[0, 1]),
-            "one label for each",
-        ),
+        (lambda: granted(auxiliary_inputs=images(), auxiliary_labels=[0]), "one label for each"),
         (
             lambda: attack(
                 "invertgrad",
@@ -293,7 +287,6 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: computed([images(1)[0], images(1)[0][:, :2]]), "inputs: not a tensor of numbers"),
         (lambda: gleak.score(images(), images().permute(0, 2, 3, 1)), "the channels are last"),
         (lambda: gleak.score(images(), images(1)[0]), "give one sample as a batch, inputs[None]"),
-        (lambda: gleak.score(2 * images(), images()), "found: torch.float32"),
         (lambda: gleak.score(found(), images(3)), "assumed a client with batch_size=2"),
         (lambda: found().save("found.png", truth=images()[:, :, :2]), "truth: shape (2, 3, 2, 4)"),
         (lambda: gleak.audit(model(), images(), [0, 1], shape=(3, 5, 5)), "expected (N, 3, 5, 5)"),
@@ -365,9 +358,8 @@ def negative(value: Tensor) -> Tensor:
     return found
 
 
-@cache
 def expected() -> Tensor:
-    return inverted(labels=[0, 2]).inputs
+    return found().inputs
 
 
 @pytest.mark.parametrize(
@@ -499,7 +491,5 @@ def test_modes_of_the_caller_change_nothing() -> None:
     finally:
         torch.set_default_device(None)
     assert torch.equal(again.inputs, expected())
-    torch.testing.assert_close(low_rank, gleak.defend("low_rank", update()), rtol=0, atol=0)
-    torch.testing.assert_close(
-        masked_at_random, gleak.defend("random_mask", update()), rtol=0, atol=0
-    )
+    for spec, sent in {"low_rank": low_rank, "random_mask": masked_at_random}.items():
+        torch.testing.assert_close(sent, gleak.defend(spec, update()), rtol=0, atol=0)

@@ -105,16 +105,8 @@ def test_training_does_not_wait_for_the_disk(
 
 
 def test_shared_weights_and_views_are_written(tmp_path: Path) -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.second.weight = self.first.weight
-
-        def forward(self, inputs: Tensor) -> Tensor:
-            return self.second(self.first(inputs))
-
-    model = Tied()
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
     optimizer = sgd(model)
     with gleak.capture(model, optimizer, tmp_path):
         train(model, optimizer, (torch.rand(2, 4), torch.tensor([0, 3])))

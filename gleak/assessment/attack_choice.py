@@ -12,6 +12,7 @@ from gleak.attacks.invertgrad import InvertGrad
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import load, parse
 from gleak.studies.axis_labels import BLIND
+from gleak.studies.cell import Cell
 from gleak.studies.own_models import check_own_model
 
 GUESSES = {
@@ -155,6 +156,6 @@ def _check(attack: AttackSpec, resolved: Resolved) -> None:
     crafting = parse("crafting", attack.crafting or "honest")
     if attack.crafting and resolved.captured:
         raise IncompatibleError("the captured clients received the parameters that they name")
-    cell = resolved.cell(attack, crafting=crafting)
+    cell = Cell({**resolved.specs, "crafting": crafting, "attack": attack})
     cell.check()
     check_own_model(cell, resolved.settings.data_dir)

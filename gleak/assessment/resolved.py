@@ -146,10 +146,6 @@ class Resolved:
         """Return the deployment with another spec at a level."""
         return replace(self, specs={**self.specs, level: spec})
 
-    def cell(self, attack: Any, **changes: Any) -> Cell:
-        """Return the simulated cell of an attack, with other specs at some levels."""
-        return Cell({**self.specs, "attack": attack, **changes})
-
 
 def with_victims(spec: Any, victims: int) -> Any:
     """Return a client with a number of victims, and any other spec as it is."""

@@ -10,30 +10,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from gleak.api.tensors import (
-    ArrayLike,
-    Labels,
-    Shape,
-    checked_inputs,
-    checked_labels,
-    floating,
-    tensor_of,
-)
+from gleak.api import tensors
+from gleak.api.tensors import ArrayLike, Labels, Shape, checked_inputs, checked_labels, tensor_of
 from gleak.api.user_network import GivenNetwork, describe_samples, modality_of
 from gleak.artifacts.encodings import Dense, Sparse
 from gleak.artifacts.granted import GRANTS, Granted
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Secret
 from gleak.artifacts.update import Update
+from gleak.attacks import run_attack
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation
-from gleak.attacks.run_attack import (
-    Target,
-    check_granted,
-    check_shapes,
-    observation_of,
-    parameters_read,
-)
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError, nearest
 from gleak.core.registry import load, parse
@@ -68,15 +55,11 @@ class Setting:
     def update(
         self, values: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray] | None = None
     ) -> Update:
-        """Return checked gradients as the update of one victim.
-
-        The masks are 1 where a value was sent, for parameters of which only some were.
-        """
+        """Return checked gradients as the update of a victim; masks are 1 where it sent values."""
         shapes = {name: value.shape for name, value in values.items()}
-        check_shapes(shapes, trained_parameters(self.network), None, WHERE, ORIGIN)
+        run_attack.check_shapes(shapes, trained_parameters(self.network), None, WHERE, ORIGIN)
         sent = masks or {}
-        unknown = sorted(sent.keys() - values.keys(), key=str)
-        if unknown:
+        if unknown := sorted(sent.keys() - values.keys(), key=str):
             raise ArtifactError(
                 f"sent: unknown parameter {unknown[0]!r}; {nearest(unknown[0], list(values))}"
             )
@@ -103,8 +86,7 @@ class Setting:
                 f"grants is a {type(given).__name__}; give a mapping by name, such as "
                 "{'mean_input': ...}"
             )
-        unknown = sorted(given.keys() - set(GRANTS), key=str)
-        if unknown:
+        if unknown := sorted(given.keys() - set(GRANTS), key=str):
             raise SpecError(f"unknown grant {unknown[0]!r}; {nearest(unknown[0], GRANTS)}")
         values = {name: self._grant(name, value) for name, value in given.items()}
         if len({len(values[name]) for name in AUXILIARY if name in values}) > 1:
@@ -160,7 +142,7 @@ class Setting:
                 f"{place}: shape {tuple(given.shape)}, expected finite values of shape "
                 f"{(self.client.batch_size, features)}: the inputs of layer {layer.name!r}"
             )
-        return floating(given)
+        return tensors.floating(given)
 
     def _statistics(self, given: Tensor, place: str) -> Tensor:
         """Check statistics of batch normalisation against the network's layers."""
@@ -181,12 +163,7 @@ class Setting:
         return given.float()
 
     def check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
-        """Check that an attack can be run.
-
-        Raises:
-            IncompatibleError: names the reason, and attacks that can be run.
-            ArtifactError: the attack reads the secret, which is that of another network.
-        """
+        """Check that an attack can be run; an error names attacks that can be."""
         try:
             self._check(spec, granted)
         except IncompatibleError as error:
@@ -201,7 +178,7 @@ class Setting:
         samples = describe_samples(self.shape, self.classes)
         spec.check(samples, GivenNetwork(), self.client)
         spec.check_crafting(crafting_of(self.secret))
-        check_granted(spec, granted)
+        run_attack.check_granted(spec, granted)
         try:
             self.client.check_network(self.network, self.shape)
             network = self.client.run(self.network)
@@ -212,9 +189,9 @@ class Setting:
     def _serves(self, spec: Any, granted: frozenset[str]) -> bool:
         try:
             self._check(spec, granted)
+            return not spec.knowledge
         except IncompatibleError:
             return False
-        return not spec.knowledge
 
     def observe(
         self,
@@ -225,11 +202,11 @@ class Setting:
         seed: int,
     ) -> Observation:
         """Return what the attack is given: only the parameters and the grants that it names."""
-        only = parameters_read(self.network, spec.reads, self.shape)
+        only = run_attack.parameters_read(self.network, spec.reads, self.shape)
         read = {name: each for name, each in update.update.items() if only is None or name in only}
-        target = Target(self.network, modality_of(self.shape), self.shape, self.classes, ORIGIN)
-        return observation_of(
-            target,
+        network = self.network, modality_of(self.shape), self.shape, self.classes, ORIGIN
+        return run_attack.observation_of(
+            run_attack.Target(*network),
             replace(update, update=read),
             {name: granted[name] for name in spec.grants},
             only=only,

@@ -11,19 +11,10 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from gleak.api import tensors
 from gleak.api.attack_setting import Setting, load_networks
 from gleak.api.given_specs import ClientLike, as_spec, client_of, with_client
-from gleak.api.tensors import (
-    ArrayLike,
-    Gradients,
-    Labels,
-    ShapeLike,
-    checked_inputs,
-    checked_labels,
-    checked_seed,
-    checked_shape,
-    named_gradients,
-)
+from gleak.api.tensors import ArrayLike, Gradients, Labels, ShapeLike, named_gradients
 from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.model import Secret
@@ -126,7 +117,7 @@ class AttackResult:
                 "or three channels"
             )
         shape = tuple(self.inputs.shape[1:])
-        above = [] if truth is None else [checked_inputs(truth, shape, "truth").numpy()]
+        above = [] if truth is None else [tensors.checked_inputs(truth, shape, "truth").numpy()]
         shown = [*above, self.inputs.numpy()]
         rows: list[Any] = []
         for start in range(0, max(map(len, shown)), COLUMNS):
@@ -216,8 +207,9 @@ def attack(
         True
     """
     attacker = with_known_labels(as_spec("attack", spec), labels is not None)
-    network, shape, seed = prepared_copy(model), checked_shape(shape), checked_seed(seed)
-    known = None if labels is None else checked_labels(labels)
+    network = prepared_copy(model)
+    shape, seed = tensors.checked_shape(shape), tensors.checked_seed(seed)
+    known = None if labels is None else tensors.checked_labels(labels)
     one = client_of(client, batch_size, samples=1 if known is None else len(known))
     files = checked_files(knowledge)
     check_secret(secret)
@@ -242,12 +234,11 @@ def checked_files(knowledge: Any) -> list[Path]:
     """Return the paths of one or several files."""
     single = isinstance(knowledge, str | PathLike) or not isinstance(knowledge, Iterable)
     files = [knowledge] if single else list(knowledge)
-    for file in files:
-        if not isinstance(file, str | PathLike):
-            raise SpecError(
-                f"knowledge = {knowledge!r}: expected the paths of files knowledge.h5; leave it "
-                "out if there are none"
-            )
+    if not all(isinstance(file, str | PathLike) for file in files):
+        raise SpecError(
+            f"knowledge = {knowledge!r}: expected the paths of files knowledge.h5; leave it out if "
+            "there are none"
+        )
     return list(map(Path, files))
 
 

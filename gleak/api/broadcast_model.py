@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 from torch import Tensor, nn
 
+from gleak.api import tensors, user_network
 from gleak.api.given_specs import as_spec
-from gleak.api.tensors import (
-    ArrayLike,
-    Labels,
-    Shape,
-    ShapeLike,
-    checked_inputs,
-    checked_labels,
-    checked_seed,
-    checked_shape,
-)
-from gleak.api.user_network import (
-    GivenNetwork,
-    describe_samples,
-    examine,
-    modality_of,
-    own_modes,
-    prepared_copy,
-)
+from gleak.api.tensors import ArrayLike, Labels, Shape, ShapeLike, checked_seed, checked_shape
+from gleak.api.user_network import examine, modality_of, own_modes, prepared_copy
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model, Secret
 from gleak.core.errors import IncompatibleError, SpecError
@@ -96,7 +81,7 @@ def craft(
     server: CraftingSpec = as_spec("crafting", spec)
     network, shape, seed = prepared_copy(model), checked_shape(shape), checked_seed(seed)
     classes = examine(network, shape)
-    server.check(describe_samples(shape, classes), GivenNetwork())
+    server.check(user_network.describe_samples(shape, classes), user_network.GivenNetwork())
     try:
         server.check_network(network, shape, classes)
         values = server.craft_network(network, shape, classes, seed)
@@ -149,13 +134,13 @@ def audit(
     if (inputs is None) != (labels is None):
         raise SpecError("give samples as inputs and labels, or neither")
     given, seed = None if shape is None else checked_shape(shape), checked_seed(seed)
-    samples = None if inputs is None else checked_inputs(inputs, given)
+    samples = None if inputs is None else tensors.checked_inputs(inputs, given)
     shape = given or ((3, 32, 32) if samples is None else tuple(samples.shape[1:]))
     network = prepared_copy(model)
     classes = examine(network, shape)
     if samples is None:
         return audit_examined(network, shape, classes, seed=seed)
-    known = checked_labels(labels, len(samples), classes)
+    known = tensors.checked_labels(labels, len(samples), classes)
     return audit_examined(network, shape, classes, (samples, known), seed)
 
 
@@ -168,14 +153,14 @@ def audit_examined(
 ) -> AuditReport:
     """Audit a prepared network that was examined, with checked inputs and labels if given."""
     single = independent_copy(network).float()
-    nothing: Any = {"parameters": {}, "buffers": {}}
     empty = Model(
         modality=modality_of(shape),
         classes=classes,
         input_shape=np.array(shape),
+        parameters={},
+        buffers={},
         train_loss=np.empty(0),
         test_accuracy=np.empty(0),
-        **nothing,
     )
     data = None
     if samples is not None:

@@ -9,18 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gleak.api import tensors
 from gleak.api.given_specs import ClientLike, as_spec, client_of, with_client
-from gleak.api.tensors import (
-    ArrayLike,
-    Gradients,
-    Labels,
-    checked_inputs,
-    checked_labels,
-    checked_seed,
-    like,
-    tensor_of,
-    update_tensors,
-)
+from gleak.api.tensors import ArrayLike, Gradients, Labels, checked_inputs, checked_seed
 from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.encodings import Encoded
 from gleak.core.errors import ArtifactError, IncompatibleError
@@ -85,7 +76,7 @@ def compute_update(
     samples, seed = checked_inputs(inputs), checked_seed(seed)
     network = prepared_copy(model)
     shape = tuple(samples.shape[1:])
-    targets = checked_labels(labels, len(samples), examine(network, shape))
+    targets = tensors.checked_labels(labels, len(samples), examine(network, shape))
     one = client_of(client, samples=len(samples))
     if one.batch_size != len(samples):
         raise ArtifactError(
@@ -201,7 +192,7 @@ def defend(
         )
     one = client_of(client)
     given: Gradients = list(gradients) if isinstance(gradients, Iterator) else gradients
-    values = update_tensors(given)
+    values = tensors.update_tensors(given)
     kept = {} if memory is None else memory
     if not isinstance(kept, dict):
         raise ArtifactError(
@@ -210,7 +201,7 @@ def defend(
         )
     for name, unsent in kept.items():
         expected = None if name not in values else tuple(values[name].shape)
-        shape = tuple(tensor_of(f"memory: {name}", unsent).shape)
+        shape = tuple(tensors.tensor_of(f"memory: {name}", unsent).shape)
         if shape != expected:
             raise ArtifactError(
                 f"memory: {name} has shape {shape}, but in this update {expected}; give each "
@@ -223,4 +214,4 @@ def defend(
         raise IncompatibleError(
             f"defense {defense} keeps no values for later rounds; leave memory out"
         )
-    return like(given, decoded(defense, sent))
+    return tensors.like(given, decoded(defense, sent))

@@ -10,24 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.api import tensors
 from gleak.api.attack_setting import Setting
 from gleak.api.broadcast_model import audit_examined
 from gleak.api.given_specs import ClientLike, averaging_client, client_of, with_client
 from gleak.api.scoring import private_samples
-from gleak.api.tensors import (
-    ArrayLike,
-    Labels,
-    ShapeLike,
-    checked_inputs,
-    checked_labels,
-    checked_shape,
-    tensor_of,
-)
-from gleak.api.user_network import (
-    examine,
-    own_modes,
-    prepared_copy,
-)
+from gleak.api.tensors import ArrayLike, Labels, ShapeLike, tensor_of
+from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
 from gleak.attacks.first_layer import output_slopes, scaled_layer
@@ -43,7 +32,6 @@ from gleak.models.examination import check_differentiable
 from gleak.models.parameters import dtype_of, independent_copy, trained_parameters, without_prefix
 from gleak.simulation.victims import relative_error
 
-SEED = 0
 EXACT = 0.99
 """Share of an update from which the samples behind it count as found."""
 SPEAR_ROUNDS = 4
@@ -108,7 +96,7 @@ class Gauge:
         client: ClientLike | None = None,
     ) -> None:
         self.model = model
-        self._shape = checked_shape(shape)
+        self._shape = tensors.checked_shape(shape)
         if client is None:
             self._client = averaging_client(batch_size, local_lr, local_steps)
         else:
@@ -146,7 +134,7 @@ class Gauge:
         network = self._network(before)
         setting = Setting(independent_copy(network), self._shape, self._classes, self._client)
         update = setting.update(_difference(network, before, after))
-        observation = setting.observe(Best(), update, {}, {}, SEED)
+        observation = setting.observe(Best(), update, {}, {}, seed=0)
         samples = None if truth is None else self._checked(truth)
         alarms = audit_examined(network, self._shape, self._classes, samples).alarms
         results = self._reconstruct(network, observation)
@@ -154,8 +142,11 @@ class Gauge:
         measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
         if samples is not None:
             measures[LABELS] = _shared_labels(samples[1], labels_of(observation))
-            recovered = (_recovered(found, *samples) for found, _ in results)
-            measures[RECOVERED] = max(recovered, default=0.0)
+            private = private_samples(*samples)
+            recovered = [
+                SuccessContent().measure(match_to_truth(private, found)) for found, _ in results
+            ]
+            measures[RECOVERED] = max(map(float, map(np.nanmean, recovered)), default=0.0)
         return measures
 
     def _network(self, state: State) -> nn.Module:
@@ -172,13 +163,13 @@ class Gauge:
         if not isinstance(truth, tuple | list) or len(truth) != 2:
             raise ArtifactError("truth: expected the pair of inputs and labels of the client")
         inputs, labels = truth
-        samples = checked_inputs(inputs, self._shape)
+        samples = tensors.checked_inputs(inputs, self._shape)
         if len(samples) != self._client.batch_size:
             raise ArtifactError(
                 f"truth: {len(samples)} samples, but the gauge was made for batch_size="
                 f"{self._client.batch_size}; give all samples of the client"
             )
-        return samples, checked_labels(labels, len(samples), self._classes)
+        return samples, tensors.checked_labels(labels, len(samples), self._classes)
 
     def _reconstruct(
         self, network: nn.Module, observation: Observation
@@ -207,18 +198,11 @@ class Gauge:
 
 
 def labels_of_samples(observation: Observation, inputs: Tensor) -> Tensor:
-    """Infer the label of each reconstructed sample from the gradient of the first layer.
+    """Infer the labels, Shape (N), of samples from the gradient of the first, dense layer.
 
     The gradient of its weight is the mean of d_i x_i^T over samples i with inputs x_i of the layer,
     that of its bias the mean of d_i. The d_i are found by least squares; the label is that of which
     the derivative at the layer's outputs is nearest to d_i.
-
-    Args:
-        observation: of one victim, of a network with a dense layer of samples.
-        inputs: Shape (N, *shape).
-
-    Returns:
-        Shape (N).
     """
     samples, classes = len(inputs), observation.classes
     layer, scaling = scaled_layer(observation.model, observation.input_shape)
@@ -270,9 +254,3 @@ def _shared_labels(true: Tensor, inferred: Tensor) -> float:
     length = int(max(true.max(), *inferred, 0)) + 1
     counts = (torch.bincount(labels[labels >= 0], minlength=length) for labels in (true, inferred))
     return float(torch.minimum(*counts).sum()) / len(true)
-
-
-def _recovered(found: Reconstruction, inputs: Tensor, labels: Tensor) -> float:
-    """Return the share of the true samples that are recovered."""
-    comparison = match_to_truth(private_samples(inputs, labels), found)
-    return float(np.nanmean(SuccessContent().measure(comparison)))

@@ -38,15 +38,7 @@ def named_gradients(
 ) -> dict[str, np.ndarray]:
     """Return gradients by the names of parameters, in the network's order and precision.
 
-    Args:
-        gradients: a mapping by name, or values in the order of ``network.parameters()``. Values of
-            frozen parameters are None or left out; None for a trained one stands for zeros.
-        network: gives names, order and precision; names that it does not have come last.
-        place: name of the argument in errors.
-
-    Raises:
-        ArtifactError: the number of values does not fit the network, one is not a tensor, or they
-            are its state instead of an update.
+    Those of frozen parameters may be None or left out; names that it does not have come last.
     """
     trained = trained_parameters(network)
     if isinstance(gradients, Mapping):
@@ -202,13 +194,7 @@ def _alike(old: ArrayLike | None, new: Tensor | None) -> ArrayLike | None:
 
 
 def checked_inputs(inputs: Any, shape: Shape | None = None, name: str = "inputs") -> Tensor:
-    """Return samples with values in [0, 1] in single or double precision on the CPU.
-
-    Args:
-        inputs: Shape (N, *shape).
-        shape: expected shape of a sample; None: any.
-        name: name of the argument in errors.
-    """
+    """Return samples in [0, 1], Shape (N, *shape), in single or double precision on the CPU."""
     samples = tensor_of(name, inputs)
     given = tuple(samples.shape)
     if samples.ndim < 2 or not samples.numel() or (shape is not None and given[1:] != shape):

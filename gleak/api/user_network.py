@@ -21,7 +21,6 @@ from gleak.models.custom import Custom
 from gleak.models.examination import check_no_hooks, check_trainable, count_logits
 from gleak.models.parameters import independent_copy, unwrapped
 
-IMAGE_RANK = 3
 ATTACKED = {torch.float32, torch.float64}
 
 
@@ -85,7 +84,7 @@ class GivenNetwork(Custom):
 
 def modality_of(shape: Shape) -> Modality:
     """Return the modality of samples of a shape."""
-    return "image" if len(shape) == IMAGE_RANK else "tabular"
+    return "image" if len(shape) == 3 else "tabular"
 
 
 def describe_samples(shape: Shape, classes: int) -> GivenImages:
@@ -99,11 +98,6 @@ def prepared_copy(model: nn.Module) -> nn.Module:
 
     A module that mixes both is computed in double precision, and other precisions in single. Of a
     wrapper (see `gleak.models.parameters`) it is a copy of the network inside.
-
-    Raises:
-        SpecError: it is not a module, or cannot be copied.
-        IncompatibleError: it has no parameters, or they have no values, or hooks on their
-            gradients.
     """
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise SpecError(f"the model is the class {model.__name__}; give an instance of it")
@@ -115,8 +109,7 @@ def prepared_copy(model: nn.Module) -> nn.Module:
             f"the model {type(model).__name__} has no parameters, so clients have nothing to "
             "train; of a quantised model give the one in floating point"
         )
-    empty = [name for name, value in parameters.items() if value.is_meta]
-    if empty:
+    if empty := [name for name, value in parameters.items() if value.is_meta]:
         raise IncompatibleError(
             f"parameter {empty[0]} of the model is on the device meta, so it has no values; load "
             "them first"

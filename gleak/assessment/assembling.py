@@ -6,36 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gleak.assessment import findings, generated_study
 from gleak.assessment.attack_choice import AttackChoice, main_attacks
 from gleak.assessment.exposure import CONTROLS, exposures, mean_in
-from gleak.assessment.findings import (
-    MEANINGS,
-    AttackRun,
-    Audit,
-    Clients,
-    DefenseCost,
-    Exposure,
-    Fact,
-    Labels,
-    NotRun,
-    Report,
-    Unchecked,
-    Variation,
-    Varied,
-    Verdict,
-)
-from gleak.assessment.generated_study import (
-    ACCURACY,
-    AUDIT,
-    CAPTURED,
-    CRAFTED,
-    DEFENSES,
-    DEPLOYED,
-    VARIED,
-    Effort,
-    defenses_of,
-    trainings_of,
-)
+from gleak.assessment.findings import Exposure, Fact, Report, Variation, Varied
+from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEFENSES, DEPLOYED, Effort
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import Resolved, Threshold, Varying, with_victims
 from gleak.core.spec import Spec
@@ -47,16 +22,15 @@ from gleak.studies.cell import TRUTH, Cell
 LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
 GUARANTEES = ("epsilon_rdp", "epsilon_prv", "reconstruction_bound")
 """Metrics of what a defence promises, beside what attacks find; those that are registered."""
-CLIENTS: Mapping[str, Clients] = {
+CLIENTS: Mapping[str, findings.Clients] = {
     DEPLOYED: "simulated",
     CAPTURED: "captured",
     CRAFTED: "with crafted parameters",
 }
-"""Clients that each grid of attacks on the deployment has."""
 HONEST = "honest"
 ROUND = re.compile(r"(?P<training>.+)-(?P<number>\d+)")
 """Names that ``gleak import --rounds`` gives to the captures of a training."""
-ORDER: tuple[Verdict, ...] = ("not measured", "not found", "partly exposed", "exposed")
+ORDER: tuple[findings.Verdict, ...] = ("not measured", "not found", "partly exposed", "exposed")
 KINDS = {
     "honest_but_curious": "the server; it follows the protocol and reads what it receives",
     "crafting_server": "the server; it follows the protocol, but may change the parameters that it "
@@ -74,22 +48,15 @@ ALWAYS = (
 def assemble(
     name: str, resolved: Resolved, choice: AttackChoice, effort: Effort, measured: Measured
 ) -> Report:
-    """Return the report.
-
-    Args:
-        name: of the deployment.
-        resolved: its specs.
-        choice: the attacks.
-        effort: size of the cells.
-        measured: results of the run.
-    """
-    own = exposures(measured.scores(DEPLOYED), resolved.thresholds, {})
-    captured = exposures(measured.scores(CAPTURED), resolved.thresholds, {})
+    """Return the report on the deployment of this name."""
+    own, captured, crafted = (
+        exposures(measured.scores(grid), resolved.thresholds)
+        for grid in (DEPLOYED, CAPTURED, CRAFTED)
+    )
     cells = resolved.captured if resolved.scored else ()
     rounds = captured_rounds(cells, measured.scores(CAPTURED), resolved.thresholds)
-    crafted = exposures(measured.scores(CRAFTED), resolved.thresholds, {})
     verdicts = [exposure.verdict for exposure in (*own, *captured, *crafted)]
-    verdict: Verdict = max(verdicts, key=ORDER.index, default="not measured")
+    verdict: findings.Verdict = max(verdicts, key=ORDER.index, default="not measured")
     facts = measured.conditions
     conditions = {
         "size": str(effort),
@@ -107,7 +74,7 @@ def assemble(
         name=name,
         deployment=resolved.deployment.model_dump(mode="json"),
         verdict=verdict,
-        meaning=MEANINGS[verdict],
+        meaning=findings.MEANINGS[verdict],
         terms=[
             *(_metric_term(threshold, measured) for threshold in resolved.thresholds),
             *(_term(chosen.attack) for chosen in choice.chosen),
@@ -123,10 +90,14 @@ def assemble(
         audits=list(_audits(measured)),
         refused=[cell for grid in measured.study.grids for cell in measured.refused(grid)],
         attacks=[
-            AttackRun(attack=str(chosen.attack), crafting=chosen.crafting, reason=chosen.reason)
+            findings.AttackRun(
+                attack=str(chosen.attack), crafting=chosen.crafting, reason=chosen.reason
+            )
             for chosen in choice.chosen
         ],
-        left_out=[NotRun(attack=name, reason=why) for name, why in choice.left_out.items()],
+        left_out=[
+            findings.NotRun(attack=name, reason=why) for name, why in choice.left_out.items()
+        ],
         threat_model=threat_model(resolved, effort),
         not_tried=[*_untried(resolved, choice, effort), *ALWAYS],
         conditions=_facts(conditions),
@@ -148,15 +119,15 @@ def _metric_term(threshold: Threshold, measured: Measured) -> Fact:
     """Return what a metric is, which values are near the truth, and that of the truth itself."""
     term, text = _term(threshold.metric), str(threshold.metric)
     direction = "larger" if threshold.sign == 1 else "smaller"
-    perfect = mean_in(measured.scores(DEPLOYED), text, {"attack": TRUTH}).value
+    perfect = mean_in(measured.scores(DEPLOYED), text, attack=TRUTH).value
     known = "" if perfect is None else f"; an exact recovery has {perfect:g}"
     return Fact(name=term.name, text=f"{term.text} The {direction}, the closer{known}.")
 
 
-def _unchecked(cell: Cell, measured: Measured) -> Unchecked:
+def _unchecked(cell: Cell, measured: Measured) -> findings.Unchecked:
     """Return by how many clients an attack met its own criterion."""
     converged = measured.reconstruction(cell).converged
-    return Unchecked(
+    return findings.Unchecked(
         capture=cell.captured.capture,
         attack=str(cell.attack),
         clients=len(converged),
@@ -168,16 +139,16 @@ def _variation(
     varying: Varying, resolved: Resolved, effort: Effort, measured: Measured
 ) -> Variation:
     """Return the leakage along what varies."""
-    grid, points = f"{VARIED}{varying.field}", []
+    grid, points = f"{generated_study.VARIED}{varying.field}", []
     for spec in varying.specs:
         levels = {varying.level: str(with_victims(spec, effort.victims))}
         _, misfit = main_attacks(resolved.at(varying.level, spec), effort.iterations)
-        refused = [cell.reason for cell in measured.refused(grid, levels)]
+        refused = [cell.reason for cell in measured.refused(grid, **levels)]
         point = Varied(
             value=varying.text(spec),
             number=varying.number(spec),
             deployed=spec == varying.deployed,
-            exposures=strongest(exposures(measured.scores(grid), resolved.thresholds, levels)),
+            exposures=strongest(exposures(measured.scores(grid), resolved.thresholds, **levels)),
             reasons=[misfit] if misfit else refused,
         )
         points.append(point)
@@ -195,13 +166,7 @@ def strongest(ranked: Iterable[Exposure]) -> list[Exposure]:
 def captured_rounds(
     captured: Iterable[Cell], scores: Any, thresholds: Sequence[Threshold]
 ) -> Iterator[Variation]:
-    """Yield the leakage to each attack along the captured rounds of each training.
-
-    Args:
-        captured: cells of the captures, up to the defence.
-        scores: table of the attacks on them.
-        thresholds: of the deployment.
-    """
+    """Yield the leakage to each attack along the captured rounds of each training."""
     trainings: dict[str, dict[int, Cell]] = {}
     for cell in captured:
         if name := ROUND.fullmatch(cell.captured.capture):
@@ -214,7 +179,7 @@ def captured_rounds(
                 value=str(number),
                 number=number,
                 deployed=False,
-                exposures=exposures(scores, thresholds, {"client": str(cell.client)}),
+                exposures=exposures(scores, thresholds, client=str(cell.client)),
                 reasons=[],
             )
             for number, cell in sorted(rounds.items())
@@ -222,12 +187,11 @@ def captured_rounds(
         yield Variation(field=f"round of {training}", points=points)
 
 
-def _defenses(resolved: Resolved, measured: Measured) -> Iterator[DefenseCost]:
+def _defenses(resolved: Resolved, measured: Measured) -> Iterator[findings.DefenseCost]:
     """Yield the leakage under each defence, with its costs."""
-    scores, trained = measured.scores(DEFENSES), measured.scores(ACCURACY)
+    scores, trained = measured.scores(DEFENSES), measured.scores(generated_study.ACCURACY)
     trained = trained[(trained["metric"] == TEST_ACCURACY) & trained["value"].notna()]
     accuracies = dict(zip(trained["training"], map(float, trained["value"]), strict=True))
-    trainings = trainings_of(resolved)
     for cell in measured.cells(DEFENSES):
         defense = str(cell.defense)
         attacked = {"defense": defense, "attack": str(cell.attack)}
@@ -236,36 +200,36 @@ def _defenses(resolved: Resolved, measured: Measured) -> Iterator[DefenseCost]:
             values = rows[rows["metric"] == name]["value"].dropna()
             if len(values):
                 guarantees[name] = float(values.mean())
-        yield DefenseCost(
+        yield findings.DefenseCost(
             defense=defense,
             deployed=cell.defense == resolved.specs["defense"],
-            exposures=exposures(scores, resolved.thresholds, {"defense": defense}),
+            exposures=exposures(scores, resolved.thresholds, defense=defense),
             kilobytes=measured.kilobytes(cell),
-            perturbation=mean_in(scores, PERTURBATION, attacked),
-            accuracy=accuracies.get(trainings.get(defense, "")),
+            perturbation=mean_in(scores, PERTURBATION, **attacked),
+            accuracy=accuracies.get(resolved.trainings.get(defense, "")),
             guarantees=guarantees,
         )
 
 
-def named_labels(measured: Measured) -> Iterator[Labels]:
+def named_labels(measured: Measured) -> Iterator[findings.Labels]:
     """Yield the share of labels that each attack names of each kind of clients."""
     for grid, clients in CLIENTS.items():
         scores = measured.scores(grid)
         for attack in dict.fromkeys(scores[scores["metric"] == LABELS]["attack"]):
             if attack not in CONTROLS:
-                share = mean_in(scores, LABELS, {"attack": attack})
-                yield Labels(attack=attack, clients=clients, share=share)
+                share = mean_in(scores, LABELS, attack=attack)
+                yield findings.Labels(attack=attack, clients=clients, share=share)
 
 
-def _audits(measured: Measured) -> Iterator[Audit]:
+def _audits(measured: Measured) -> Iterator[findings.Audit]:
     """Yield the alarms on the broadcast parameters, and on crafted ones."""
-    scores = measured.scores(AUDIT)
-    limits = {audit.name: audit for audit in audits()}
+    scores = measured.scores(generated_study.AUDIT)
+    names = [audit.name for audit in audits()]
     for crafting in sorted(set(scores["crafting"]), key=lambda name: (name != HONEST, name)):
-        rows = scores[(scores["crafting"] == crafting) & scores["metric"].isin(limits)]
+        rows = scores[(scores["crafting"] == crafting) & scores["metric"].isin(names)]
         known = rows[rows["status"] == OK]
         raised = sorted(known[known["value"] > 1]["metric"])
-        yield Audit(
+        yield findings.Audit(
             crafting=crafting,
             alarms=len(raised),
             raised=raised,
@@ -289,7 +253,7 @@ def threat_model(resolved: Resolved, effort: Effort) -> list[Fact]:
         "client": str(with_victims(specs["client"], effort.victims)),
         "defence": str(specs["defense"]),
     }
-    for text, defense in defenses_of(resolved).items():
+    for text, defense in resolved.defenses.items():
         if (count := defense.clients_per_update) > 1:
             group = f"{count} clients, who divide the samples of one batch among them"
             texts[f"client under {text}"] = group

@@ -12,6 +12,7 @@ from gleak.attacks.invertgrad import InvertGrad
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import load, parse
 from gleak.studies.axis_labels import BLIND
+from gleak.studies.cell import Cell
 from gleak.studies.own_models import check_own_model
 
 GUESSES = {
@@ -39,12 +40,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class AttackChoice:
-    """All registered attacks: those that are run, and the names of those that are not.
-
-    Args:
-        chosen: the attacks to run.
-        left_out: name of an attack that is not run -> reason.
-    """
+    """All registered attacks: those that are run, and why the others, by name, are left out."""
 
     chosen: tuple[Chosen, ...]
     left_out: dict[str, str]
@@ -61,11 +57,7 @@ class AttackChoice:
 
 
 def choose_attacks(resolved: Resolved, iterations: int) -> AttackChoice:
-    """Decide on every registered attack.
-
-    Args:
-        resolved: the deployment.
-        iterations: budget of `best` for each victim.
+    """Decide on every registered attack; `best` has a budget of iterations for each victim.
 
     Raises:
         SpecError: an attack that the deployment names is unknown or cannot be run, or none can; or
@@ -90,11 +82,8 @@ def choose_attacks(resolved: Resolved, iterations: int) -> AttackChoice:
         with at_key("attacker.grants"):
             _check(normalised, resolved)
         chosen.append(Chosen(normalised, "the attacker knows the statistics of the batch"))
-    known = {one.attack.name for one in chosen}
     left_out = {}
-    for name in load("attack"):
-        if name in known:
-            continue
+    for name in sorted(load("attack").keys() - {one.attack.name for one in chosen}):
         attack = parse("attack", name)
         if reason := _why_not(attack, resolved):
             left_out[name] = reason
@@ -108,10 +97,6 @@ def choose_attacks(resolved: Resolved, iterations: int) -> AttackChoice:
 
 def main_attacks(resolved: Resolved, iterations: int) -> tuple[tuple[AttackSpec, ...], str | None]:
     """Return the attacks by which deployments are compared: `best`, or those of its parts that fit.
-
-    Args:
-        resolved: the deployment.
-        iterations: budget of `best` for each victim.
 
     Returns:
         The attacks, none if neither fits; and why `best` does not fit, None if it does.
@@ -127,11 +112,8 @@ def _why_not(attack: AttackSpec, resolved: Resolved) -> str:
     """Return why an attack that nobody named is left out; empty if it is not."""
     if attack.name in GUESSES:
         return GUESSES[attack.name]
-    try:
-        _check(attack, resolved)
-        _check_attacker(attack, resolved)
-    except IncompatibleError as error:
-        return " ".join(str(error).split())
+    if misfit := _misfit(attack, resolved, attacker_too=True):
+        return misfit
     if attack.crafting:
         return ""
     if attack.knowledge:
@@ -143,10 +125,12 @@ def _why_not(attack: AttackSpec, resolved: Resolved) -> str:
     return ""
 
 
-def _misfit(attack: AttackSpec, resolved: Resolved) -> str | None:
-    """Return why an attack does not fit the deployment's clients; None if it does."""
+def _misfit(attack: AttackSpec, resolved: Resolved, attacker_too: bool = False) -> str | None:
+    """Return why an attack does not fit the clients, or the attacker; None if it does."""
     try:
         _check(attack, resolved)
+        if attacker_too:
+            _check_attacker(attack, resolved)
     except IncompatibleError as error:
         return " ".join(str(error).split())
     return None
@@ -172,6 +156,6 @@ def _check(attack: AttackSpec, resolved: Resolved) -> None:
     crafting = parse("crafting", attack.crafting or "honest")
     if attack.crafting and resolved.captured:
         raise IncompatibleError("the captured clients received the parameters that they name")
-    cell = resolved.cell(attack, crafting=crafting)
+    cell = Cell({**resolved.specs, "crafting": crafting, "attack": attack})
     cell.check()
     check_own_model(cell, resolved.settings.data_dir)

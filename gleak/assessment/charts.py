@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -32,25 +31,16 @@ SHIFT = 0.15
 """Distance between the points of two series beside one name, in distances between names."""
 WIDE = 10
 """Ratio of the largest to the least number above which their axis is logarithmic."""
-WHOLE = (-0.04, 1.04)
-"""Limits of an axis of shares, with room for the points at its ends."""
 
 
-@dataclass(frozen=True)
-class Charts:
-    """Two pictures of the leakage in one metric, as data URIs.
-
-    Args:
-        share: of clients above the threshold.
-        mean: of the metric, of the attack and of the guess without the update.
-    """
+class Charts(NamedTuple):
+    """Pictures, as data URIs: the share of clients above the threshold, and a metric's mean."""
 
     share: str
     mean: str
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """A quantity at each value of what varies."""
 
     label: str
@@ -85,7 +75,7 @@ def _charts(variation: Variation, curves: Curves) -> Charts:
     means.append(Series("guess without the update", blind, GUESS))
     first = curves.guesses[0]
     given = variation.field, curves.points, variation.numeric
-    share = draw_series(*given, shares, f"clients at {first.limit}", limits=WHOLE)
+    share = draw_series(*given, shares, f"clients at {first.limit}", is_share=True)
     mean = draw_series(*given, means, f"mean {first.metric}", threshold=first.threshold)
     return Charts(_figure_uri(share), _figure_uri(mean))
 
@@ -103,7 +93,7 @@ def draw_series(
     numeric: bool,
     series: Sequence[Series],
     quantity: str,
-    limits: tuple[float, float] | None = None,
+    is_share: bool = False,
     threshold: float | None = None,
 ) -> Figure:
     """Draw a quantity against what varies: lines along numbers, points beside names.
@@ -114,7 +104,7 @@ def draw_series(
         numeric: True if all of its values are numbers.
         series: the quantity of each attack, with its intervals.
         quantity: label of its axis.
-        limits: of its axis, for a share; None: as the values are.
+        is_share: its axis is from 0 to 100%.
         threshold: value at which a line is drawn.
     """
     separator = "\n" if numeric else " "
@@ -134,15 +124,14 @@ def draw_series(
     for number, one in enumerate(series):
         middle = np.array([mean.value for mean in one.means], dtype=float)
         ends = np.array([[mean.low, mean.high] for mean in one.means], dtype=float).T
-        look = {"capsize": 3, **one.look, "label": one.label}
+        look, error = {"capsize": 3, **one.look, "label": one.label}, np.abs(ends - middle)
         if numeric:
-            drawn.append(axes.errorbar(places, middle, np.abs(ends - middle), **look))
+            drawn.append(axes.errorbar(places, middle, error, **look))
         else:
-            look["linestyle"] = "none"
-            rows = places + SHIFT * number
-            drawn.append(axes.errorbar(middle, rows, xerr=np.abs(ends - middle), **look))
-    if limits is not None:
-        (axes.set_ylim if numeric else axes.set_xlim)(limits)
+            rows, look["linestyle"] = places + SHIFT * number, "none"
+            drawn.append(axes.errorbar(middle, rows, xerr=error, **look))
+    if is_share:
+        (axes.set_ylim if numeric else axes.set_xlim)(-0.04, 1.04)  # room for points at the ends
         along.set_major_formatter(PercentFormatter(1))
     if threshold is not None:
         drawn.append((axes.axhline if numeric else axes.axvline)(threshold, **THRESHOLD))

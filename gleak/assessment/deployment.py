@@ -12,7 +12,6 @@ from gleak.core.errors import SpecError
 from gleak.core.yaml_input import load_mapping, read_model
 
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-MINUTES = 5.0
 Scale = Literal["quick", "small"]
 TEMPLATE = """\
 # A deployment of federated learning, for: gleak assess {name}
@@ -111,7 +110,7 @@ class Deployment(BaseModel):
     iterations: int | None = Field(
         None, ge=1, description="iterations of the attack for each client; null: by the budget"
     )
-    budget: Budget = Budget(minutes=MINUTES)
+    budget: Budget = Budget(minutes=5)
     thresholds: dict[str, float] = Field(
         {}, description="metric -> value from which a client is exposed; default ssim: 0.5"
     )
@@ -120,11 +119,7 @@ class Deployment(BaseModel):
 
 
 def read_deployment(path: Path) -> Deployment:
-    """Read a deployment file.
-
-    Raises:
-        SpecError: it cannot be read, or a key is unknown, missing or invalid.
-    """
+    """Read a deployment file."""
     if not path.is_file():
         command = f"gleak assess --init {shlex.quote(str(path))}"
         raise SpecError(f"{path}: no such file; write one with: {command}")
@@ -132,11 +127,7 @@ def read_deployment(path: Path) -> Deployment:
 
 
 def write_template(path: Path) -> None:
-    """Write a deployment file with comments on every key.
-
-    Raises:
-        SpecError: the file exists, or cannot be written.
-    """
+    """Write a deployment file with comments on every key, where there is no file yet."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(TEMPLATE.format(name=shlex.quote(str(path))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,10 @@ import pandas as pd
 
 from gleak.assessment.findings import Exposure, Loss, Mean
 from gleak.assessment.resolved import Threshold
+from gleak.figures import intervals
 from gleak.figures.evidence import UNCRAFTED, fill_with_blind
-from gleak.figures.intervals import (
-    CONFIDENCE,
-    SHOWN,
-    Estimate,
-    Interval,
-    clopper_pearson,
-    mean_of,
-    paired_difference,
-)
+from gleak.figures.intervals import CONFIDENCE, SHOWN, Estimate
 from gleak.figures.statistics import CELL, Row, average_batches, counted, records, select
-from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import UNMATCHED
 from gleak.studies.axis_labels import BLIND, read_metric
 from gleak.studies.cell import TRUTH
@@ -31,14 +23,14 @@ CONTROLS = (BLIND, TRUTH)
 
 
 def exposures(
-    scores: pd.DataFrame, thresholds: Iterable[Threshold], levels: Mapping[str, str]
+    scores: pd.DataFrame, thresholds: Iterable[Threshold], **levels: str
 ) -> list[Exposure]:
     """Return the exposure by each attack and threshold in some cells of a table, the worst first.
 
     Args:
         scores: table of a grid, with the control blind.
         thresholds: of the deployment.
-        levels: level -> spec of these cells; others are left out.
+        **levels: specs of these cells; others are left out.
     """
     rows = select(scores, levels)
     attacked = rows[~rows["attack"].isin(CONTROLS)]
@@ -59,7 +51,8 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure |
     ours = np.array([loss.value for loss in losses])
     blind = np.array([loss.blind for loss in losses])
     beyond = (sign * ours >= sign * threshold.value) & (sign * ours > sign * blind)
-    above = int(beyond.sum())
+    above, least = int(beyond.sum()), -math.inf if metric.better == "higher" else 0.0
+    interval = intervals.clopper_pearson(above, len(losses), CONFIDENCE)
     return Exposure(
         cell="/".join(cell[level] for level in CELL),
         attack=attack,
@@ -68,10 +61,10 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure |
         better=metric.better,
         clients=len(losses),
         above=above,
-        share=_mean(above / len(losses), clopper_pearson(above, len(losses), CONFIDENCE)),
-        attacked=_mean_of_metric(ours, metric),
-        blind=_mean_of_metric(blind, metric),
-        gain=mean(paired_difference(sign * ours, sign * blind, metric.binary)),
+        share=_mean(above / len(losses), *interval),
+        attacked=mean(intervals.mean_of(ours, metric.binary), least),
+        blind=mean(intervals.mean_of(blind, metric.binary), least),
+        gain=mean(intervals.paired_difference(sign * ours, sign * blind, metric.binary)),
         losses=losses,
     )
 
@@ -96,37 +89,26 @@ def _losses(rows: pd.DataFrame, attack: str, threshold: Threshold) -> list[Loss]
     ]
 
 
-def _mean_of_metric(values: np.ndarray, metric: MetricSpec) -> Mean:
-    """Return the mean of a metric over clients; the interval of an error does not go below 0."""
-    average = mean(mean_of(values, metric.binary))
-    if metric.better == "higher" or average.low is None:
-        return average
-    return average.model_copy(update={"low": max(0.0, average.low)})
+def mean(estimate: Estimate, least: float = -math.inf, most: float = math.inf) -> Mean:
+    """Return a mean with its 95% interval, which fewer than three clients do not have.
 
-
-def mean(estimate: Estimate) -> Mean:
-    """Return a mean with its 95% interval, which fewer than three clients do not have."""
-    none = Interval(math.nan, math.nan)
-    return _mean(estimate.value, estimate.interval() if estimate.n >= SHOWN else none)
-
-
-def _mean(value: float, interval: Interval) -> Mean:
-    numbers = [None if math.isnan(end) else float(end) for end in (value, *interval)]
-    return Mean(value=numbers[0], low=numbers[1], high=numbers[2])
-
-
-def mean_in(scores: pd.DataFrame, metric: str, levels: Mapping[str, str]) -> Mean:
-    """Return the mean of a metric over the clients of some cells; empty if it was not measured.
-
-    The interval of a share ends at 0 and 1, which that of a bootstrap may exceed.
+    A bootstrap's interval may leave the range of a metric; its ends do not.
     """
+    ends = estimate.interval() if estimate.n >= SHOWN else (math.nan, math.nan)
+    return _mean(estimate.value, *np.clip(ends, least, most))
+
+
+def _mean(*numbers: float) -> Mean:
+    value, low, high = (None if math.isnan(number) else float(number) for number in numbers)
+    return Mean(value=value, low=low, high=high)
+
+
+def mean_in(scores: pd.DataFrame, metric: str, **levels: str) -> Mean:
+    """Return the mean of a metric over the clients of some cells; empty if it was not measured."""
     spec = read_metric(metric)
     rows = counted(select(scores, levels), metric, "all")
     if rows.empty:
         return Mean(value=None, low=None, high=None)
     values: Any = average_batches(rows, spec).to_numpy()
-    average = mean(mean_of(np.asarray(values), spec.binary))
-    if not spec.binary or average.low is None or average.high is None:
-        return average
-    ends = {"low": max(0.0, average.low), "high": min(1.0, average.high)}
-    return average.model_copy(update=ends)
+    ends = (0.0, 1.0) if spec.binary else ()
+    return mean(intervals.mean_of(np.asarray(values), spec.binary), *ends)

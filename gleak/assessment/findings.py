@@ -1,7 +1,4 @@
-"""The result of an assessment: ``report.json``, and what the page is made of.
-
-The JSON Schema of `Report` is ``report.schema.json``, which ``make schemas`` writes.
-"""
+"""The result of an assessment: ``report.json``, and what the page is made of."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ MEANINGS: dict[Verdict, str] = {
     "not found": "no client is above a threshold; other attacks, or a larger budget, may find more",
     "not measured": "there is nothing to compare with",
 }
-MAJORITY = 0.5
 
 
 class ReportPart(BaseModel):
@@ -76,23 +72,7 @@ class Exposure(ReportPart):
         """The verdict by this attack and metric."""
         if self.above == 0:
             return "not found"
-        return "exposed" if self.above >= MAJORITY * self.clients else "partly exposed"
-
-
-class Group(NamedTuple):
-    """Rows of a table of exposures that belong together.
-
-    Args:
-        rows: by attack and metric.
-        value: what the rows belong to; empty: the only group of its table.
-        deployed: True if it is the value of the deployment.
-        reasons: see `Varied`.
-    """
-
-    rows: Sequence[Exposure]
-    value: str = ""
-    deployed: bool = False
-    reasons: Sequence[str] = ()
+        return "exposed" if 2 * self.above >= self.clients else "partly exposed"
 
 
 class Curves(NamedTuple):
@@ -118,8 +98,7 @@ class Curves(NamedTuple):
     @property
     def guesses(self) -> list[Exposure]:
         """An exposure at each of the points, for the guess without the update."""
-        at_each = zip(*self.attacks.values(), strict=True)
-        return [next(row for row in rows if row is not None) for rows in at_each]
+        return [next(filter(None, rows)) for rows in zip(*self.attacks.values(), strict=True)]
 
 
 class Refused(ReportPart):
@@ -158,28 +137,18 @@ class Variation(ReportPart):
     @property
     def curves(self) -> dict[str, Curves]:
         """Metric -> the leakage along the values that were computed."""
-        rows = [row for point in self.points for row in point.exposures]
-        return {metric: self._curves(metric) for metric in dict.fromkeys(r.metric for r in rows)}
-
-    def _curves(self, metric: str) -> Curves:
-        every = [
-            (point, {row.attack: row for row in point.exposures if row.metric == metric})
-            for point in self.points
-        ]
-        computed = [(point, rows) for point, rows in every if rows]
-        attacks = dict.fromkeys(attack for _, rows in computed for attack in rows)
-        return Curves(
-            [point for point, _ in computed],
-            {attack: [rows.get(attack) for _, rows in computed] for attack in attacks},
-        )
-
-    @property
-    def table(self) -> list[Group]:
-        """Groups of rows of a table, one for each value."""
-        return [
-            Group(point.exposures, point.value, point.deployed, point.reasons)
-            for point in self.points
-        ]
+        curves = {}
+        for metric in dict.fromkeys(row.metric for point in self.points for row in point.exposures):
+            by_attack = [
+                {row.attack: row for row in point.exposures if row.metric == metric}
+                for point in self.points
+            ]
+            points = [point for point, rows in zip(self.points, by_attack, strict=True) if rows]
+            attacks = dict.fromkeys(attack for rows in by_attack for attack in rows)
+            curves[metric] = Curves(
+                points, {name: [rows.get(name) for rows in by_attack if rows] for name in attacks}
+            )
+        return curves
 
 
 class DefenseCost(ReportPart):
@@ -274,15 +243,18 @@ class Report(ReportPart):
     run: list[Fact] = Field(description="versions, machine and time, which differ between runs")
 
     @property
-    def captured_table(self) -> list[Group]:
-        """Groups of rows of a table: the client's spec, which names its capture, and the exposure.
+    def captured_table(self) -> list[Varied]:
+        """Rows of a table: the client's spec, which names its capture, and the exposure.
 
         Captures are in the order of the deployment file, so that rounds are in theirs.
         """
         trainings = [f"captured+capture={name}" for name in self.deployment["captures"]]
-        specs = {each.cell: each.cell.split("/") for each in self.captured}
-        ordered = sorted(self.captured, key=lambda each: trainings.index(specs[each.cell][2]))
-        return [Group([each], specs[each.cell][-3]) for each in ordered]
+        rows = [(exposure.cell.split("/"), exposure) for exposure in self.captured]
+        rows.sort(key=lambda row: trainings.index(row[0][2]))
+        return [
+            Varied(value=levels[-3], number=None, deployed=False, exposures=[row], reasons=[])
+            for levels, row in rows
+        ]
 
     @property
     def subject(self) -> str:
@@ -294,17 +266,18 @@ class Report(ReportPart):
     @property
     def compared(self) -> dict[str, list[tuple[str, Exposure]]]:
         """Metric -> each of the compared defences, and the exposure under it."""
-        found: dict[str, list[tuple[str, Exposure]]] = {}
-        for each in self.defenses:
-            for row in each.exposures:
-                found.setdefault(row.metric, []).append((each.defense, row))
-        return found
+        compared: dict[str, list[tuple[str, Exposure]]] = {}
+        for cost in self.defenses:
+            for row in cost.exposures:
+                compared.setdefault(row.metric, []).append((cost.defense, row))
+        return compared
 
     @property
     def headline(self) -> str:
         """The verdict as a heading; it never says that nothing can be found."""
-        found = {"not found": "Not found by these attacks at this budget"}
-        return found.get(self.verdict, self.verdict.capitalize())
+        if self.verdict == "not found":
+            return "Not found by these attacks at this budget"
+        return self.verdict.capitalize()
 
     @property
     def exposed(self) -> bool:

@@ -8,19 +8,15 @@ from typing import Any
 
 from gleak.assessment.attack_choice import AttackChoice, choose_attacks, main_attacks
 from gleak.assessment.deployment import Deployment, Scale
-from gleak.assessment.resolved import Resolved, Varying, at_key, with_victims
+from gleak.assessment.resolved import Resolved, Varying, with_victims
 from gleak.attacks.best import Best
 from gleak.core.errors import SpecError
-from gleak.core.registry import parse
-from gleak.core.spec import changed
 from gleak.core.yaml_input import read_model
-from gleak.defenses.base import NoDefense
 from gleak.studies.estimate import hours, jobs
 from gleak.studies.machine import Machine
 from gleak.studies.stage_files import StudyPart, table_of
 from gleak.studies.study import Study, build_study
 from gleak.studies.study_file import StudyFile
-from gleak.training.federated import Federated
 
 DEPLOYED, CAPTURED, CRAFTED = "deployed", "captured", "crafted"
 DEFENSES, ACCURACY, AUDIT = "defenses", "accuracy", "audit"
@@ -35,8 +31,7 @@ class Effort:
     Args:
         victims: simulated clients of each cell.
         iterations: budget of `best` for each of them.
-        trained: True if the deployment's federated training is repeated under each defence, for
-            the accuracy that it costs.
+        trained: the federated training is repeated under each defence, for its accuracy.
     """
 
     victims: int
@@ -60,10 +55,7 @@ STEPS = (
     Effort(100, 4800),
 )
 """Sizes, in the order of their cost: an attack that is too weak hides more than few clients do."""
-SCALES: dict[Scale, Effort] = {
-    "quick": Effort(10, 1000),
-    "small": Effort(20, 4800),
-}
+SCALES: dict[Scale, Effort] = {"quick": Effort(10, 1000), "small": Effort(20, 4800)}
 
 
 @dataclass(frozen=True)
@@ -71,10 +63,7 @@ class GeneratedStudy:
     """The study of a deployment at one size.
 
     Args:
-        effort: size of its cells.
-        choice: its attacks.
-        content: of its file.
-        study: the same, read.
+        content: of the study's file.
         minutes: its estimated time on one core.
     """
 
@@ -86,18 +75,14 @@ class GeneratedStudy:
 
 
 def generate_study(name: str, resolved: Resolved) -> GeneratedStudy:
-    """Return the study of a deployment, of the size that its budget allows.
-
-    Args:
-        name: of the deployment.
-        resolved: its specs.
+    """Return the study of a deployment of this name, of the size that its budget allows.
 
     Raises:
         SpecError: a defence is unknown or invalid, no attack can be run, or the smallest size
             exceeds the minutes of the budget; says how long it takes.
     """
     deployment, machine = resolved.deployment, Machine.configured(resolved.settings)
-    trains = bool(deployment.defenses and trainings_of(resolved))
+    trains = bool(deployment.defenses and resolved.trainings)
     budget = deployment.budget
     if budget.scale is not None:
         effort = replace(_given(SCALES[budget.scale], deployment), trained=trains)
@@ -134,14 +119,12 @@ def _given(effort: Effort, deployment: Deployment) -> Effort:
 def study_of_size(
     name: str, resolved: Resolved, effort: Effort, machine: Machine
 ) -> GeneratedStudy:
-    """Return the study of a deployment at a size; arguments and errors as of `generate_study`."""
+    """Return the study of a deployment at a size; errors as of `generate_study`."""
     choice, settings = choose_attacks(resolved, effort.iterations), resolved.settings
-    content = study_content(name, resolved, choice, effort)
-    where = f"assessment {name}"
+    content, where = study_content(name, resolved, choice, effort), f"assessment {name}"
     file = read_model(StudyFile, content, where)
     study = build_study(f"assessment-{name}", file, where, [settings.scale])
-    whole = StudyPart(study, settings.scale)
-    tables = [table_of(whole, grid) for grid in study.grids]
+    tables = [table_of(StudyPart(study, settings.scale), grid) for grid in study.grids]
     minutes = 60 * hours(jobs(tables, settings), machine)
     return GeneratedStudy(effort, choice, content, study, minutes)
 
@@ -196,10 +179,10 @@ def study_content(
         rows, caption = [varying.level, "attack"], f"Leakage against {varying.field}."
         add(f"{VARIED}{varying.field}", rows, caption, **_varied(varying, resolved, effort))
     if resolved.deployment.defenses:
-        caption, compared = "What each defence would change.", list(defenses_of(resolved))
+        caption, compared = "What each defence would change.", list(resolved.defenses)
         add(DEFENSES, ["defense", "attack"], caption, defense=compared, attack=attacks[0])
         if effort.trained:
-            trainings = list(trainings_of(resolved).values())
+            trainings = list(resolved.trainings.values())
             grids[ACCURACY] = {"end": "training", "training": trainings}
     crafting = ["honest", *(chosen.crafting for chosen in choice.crafted)]
     grids[AUDIT] = {"end": "crafting", "crafting": crafting}
@@ -222,22 +205,3 @@ def _varied(varying: Varying, resolved: Resolved, effort: Effort) -> dict[str, A
     if len({*attacks}) == 1:
         return {varying.level: specs, "attack": attacks[0]}
     return {varying.level: specs, "attack": attacks, "zip": [[varying.level, "attack"]]}
-
-
-def defenses_of(resolved: Resolved) -> dict[str, Any]:
-    """Return the defences by their specs: none, that in use, and those to compare."""
-    with at_key("defenses"):
-        others = [parse("defense", text) for text in resolved.deployment.defenses]
-    every = [NoDefense(), resolved.specs["defense"], *others]
-    return {str(defense): defense for defense in every}
-
-
-def trainings_of(resolved: Resolved) -> dict[str, str]:
-    """Return the deployment's federated training under each defence, by the defence."""
-    training = resolved.specs["training"]
-    if training.name != Federated.name:
-        return {}
-    return {
-        text: str(changed(training, {"defense": defense}))
-        for text, defense in defenses_of(resolved).items()
-    }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,31 +22,16 @@ from gleak.figures.statistics import records, refusals, select
 from gleak.metrics.reconstruction.assignment import match_samples
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
 from gleak.runtime import provenance
+from gleak.studies import stage_files
 from gleak.studies.axis_labels import BLIND
 from gleak.studies.cell import TRUTH, Cell
-from gleak.studies.stage_files import (
-    Made,
-    StudyPart,
-    dataset_of,
-    reconstruction_of,
-    table_of,
-    truth_of,
-    update_of,
-)
+from gleak.studies.stage_files import Made, StudyPart, reconstruction_of
 from gleak.studies.stages import path_of
 from gleak.studies.study import Study
 
-KILOBYTE = 1000
-NO_LEVELS: Mapping[str, str] = MappingProxyType({})
 
-
-@dataclass(frozen=True)
-class Pair:
-    """A true sample and what an attack recovered of it.
-
-    Args:
-        truth, found: Shape (*shape), values in [0, 1].
-    """
+class Pair(NamedTuple):
+    """A true sample and what an attack recovered of it, Shape (*shape), values in [0, 1]."""
 
     truth: np.ndarray
     found: np.ndarray
@@ -80,30 +64,20 @@ class Measured:
         return Reconstruction.read(self._path(reconstruction_of(cell)))
 
     def _table(self, grid: str) -> Made:
-        return table_of(StudyPart(self.study, self.scale), grid)
+        return stage_files.table_of(StudyPart(self.study, self.scale), grid)
 
     def _path(self, made: Made) -> Path:
         return path_of(made, self.results)
 
     def scores(self, grid: str) -> pd.DataFrame:
         """Return the scores of a grid; of a grid that the study does not have, no rows."""
-        if grid not in self.study.grids:
-            return read_scores([])
-        return read_scores([self._path(self._table(grid))])
+        return read_scores([self._path(self._table(grid))] if grid in self.study.grids else [])
 
-    def refused(self, grid: str, levels: Mapping[str, str] = NO_LEVELS) -> list[Refused]:
-        """Return the attacked cells of a grid that were refused before or in a job.
-
-        Args:
-            grid: its name.
-            levels: level -> spec of these cells; others are left out.
-        """
+    def refused(self, grid: str, **levels: str) -> list[Refused]:
+        """Return the attacked cells with these specs that were refused before or in a job."""
         rows = records(refusals(select(self.scores(grid), levels)).reset_index())
         return [
-            Refused(
-                cell="/".join(row[level] for level in LEVEL_COLUMNS if row[level]),
-                reason=row["reason"],
-            )
+            Refused(cell="/".join(filter(None, map(row.get, LEVEL_COLUMNS))), reason=row["reason"])
             for row in rows
             if row["attack"] not in (BLIND, TRUTH)
         ]
@@ -113,24 +87,23 @@ class Measured:
         if grid not in self.study.grids:
             return []
         refused = set(refusals(self.scores(grid)).index)
-        every = self.study.grid(grid, self.scale).cells
         return [
             cell
-            for cell in every
+            for cell in self.study.grid(grid, self.scale).cells
             if cell.strings().get("attack") != BLIND
             and tuple(cell.strings().get(level, "") for level in LEVEL_COLUMNS) not in refused
         ]
 
     def kilobytes(self, cell: Cell) -> float:
         """Return the size of one client's update as sent, in 1000 bytes, before any coding."""
-        update = Update.read(self._path(update_of(cell)))
+        update = Update.read(self._path(stage_files.update_of(cell)))
         size = sum(encoded.bits for encoded in update.update.values()) / 8
-        return size / update.victims / KILOBYTE
+        return size / update.victims / 1000
 
     def pair(self, cell: Cell, victim: int, sample: int) -> Pair:
         """Return a true sample of a cell beside what was assigned to it."""
         chosen = slice(victim, victim + 1)
-        private = Private.read(self._path(truth_of(cell)), victims=chosen)
+        private = Private.read(self._path(stage_files.truth_of(cell)), victims=chosen)
         found = Reconstruction.read(self._path(reconstruction_of(cell)), victims=chosen)
         place = match_samples(private, found)[0, sample]
         return Pair(private.inputs[0, sample], found.inputs[0, place])
@@ -143,7 +116,7 @@ class Measured:
 
     def dataset(self, cell: Cell) -> Dataset:
         """Return the samples of both splits."""
-        return Dataset.read(self._path(dataset_of(cell)))
+        return Dataset.read(self._path(stage_files.dataset_of(cell)))
 
     @cached_property
     def conditions(self) -> Conditions:

@@ -20,19 +20,11 @@ from gleak.studies.cell import Cell
 
 SHOWN_CLIENTS = 3
 SHOWN_COLUMNS = 40
-TEMPLATE = "report.html.j2"
-SEPARATOR = "="
-"""Between the name of a column and a category, in the name of a one-hot feature."""
 
 
 @dataclass(frozen=True)
 class ShownImage:
-    """A true sample and its reconstruction, for the page.
-
-    Args:
-        caption: client, metric and its value.
-        truth, found: data URIs; ``truth`` is empty if it is unknown.
-    """
+    """A true sample, empty if unknown, and its reconstruction, as data URIs for the page."""
 
     caption: str
     truth: str
@@ -55,12 +47,7 @@ class ShownRecord:
 
 
 def render(report: Report, measured: Measured) -> str:
-    """Return the HTML of a report.
-
-    Args:
-        report: all numbers of the page.
-        measured: for the pictures of samples.
-    """
+    """Return the HTML of a report, with pictures of the samples that were measured."""
     varied = [*report.variations, *report.captured_rounds]
     charts = {variation.field: charts_of(variation) for variation in varied}
     if not report.deployment["pictures"]:
@@ -75,14 +62,7 @@ def page_of(
     records: Sequence[ShownRecord],
     charts: Mapping[str, Mapping[str, Charts]],
 ) -> str:
-    """Return the HTML of a report with given samples.
-
-    Args:
-        report: all numbers of the page.
-        shown: images and their reconstructions.
-        records: records of tables and their reconstructions.
-        charts: what varies -> metric -> its pictures.
-    """
+    """Return the HTML of a report with images, records, and charts by field and metric."""
     return _template().render(report=report, shown=shown, records=records, charts=charts)
 
 
@@ -141,7 +121,7 @@ def rows_of(dataset: Dataset, *samples: np.ndarray) -> list[tuple[str, ...]]:
         if len(features) == 1:
             rows.append((str(names[features[0]]), *(f"{value[0]:.3f}" for value in values)))
         else:
-            split = [str(names[feature]).partition(SEPARATOR) for feature in features]
+            split = [str(names[feature]).partition("=") for feature in features]
             rows.append((split[0][0], *(split[int(value.argmax())][2] for value in values)))
     return rows
 
@@ -168,23 +148,19 @@ def three_digits(value: float | None) -> str:
     return DASH if value is None else f"{value:.3g}"
 
 
-def format_mean(mean: Mean) -> str:
+def format_mean(mean: Mean, number: str = ".3g") -> str:
     """Format a mean with its interval."""
     if mean.value is None:
         return DASH
-    if mean.low is None or mean.high is None:
-        return three_digits(mean.value)
-    return f"{three_digits(mean.value)} [{three_digits(mean.low)}, {three_digits(mean.high)}]"
-
-
-def format_percent(mean: Mean) -> str:
-    """Format a share with its interval, in per cent."""
-    if mean.value is None:
-        return DASH
-    text = f"{100 * mean.value:.0f}%"
+    text = format(mean.value, number)
     if mean.low is None or mean.high is None:
         return text
-    return f"{text} [{100 * mean.low:.0f}%, {100 * mean.high:.0f}%]"
+    return f"{text} [{mean.low:{number}}, {mean.high:{number}}]"
+
+
+def format_percent(share: Mean) -> str:
+    """Format a share with its interval, in per cent."""
+    return format_mean(share, ".0%")
 
 
 def format_spec(text: str) -> Markup:
@@ -207,4 +183,4 @@ def _template() -> Template:
         number=three_digits,
         spec=format_spec,
     )
-    return environment.get_template(TEMPLATE)
+    return environment.get_template("report.html.j2")

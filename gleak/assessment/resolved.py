@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from gleak.core.registry import find, load, parse
 from gleak.core.settings import Settings
 from gleak.core.spec import Spec, build_spec, changed, field_text
 from gleak.data.image_folder import ImageFolderDataset, Listing, class_folders, list_images
+from gleak.defenses.base import NoDefense
 from gleak.metrics.base import MetricSpec
 from gleak.runtime.hub_weights import check_file
 from gleak.studies.cell import LEVELS, Cell
@@ -75,7 +76,6 @@ class Varying:
         level: of a cell, whose spec it changes.
         specs: clients without their number of victims; in ascending order of numbers, otherwise in
             the order of the file, the deployed first.
-        deployed: the spec of the deployment.
     """
 
     field: str
@@ -100,11 +100,9 @@ class Resolved:
     """A deployment with its specs.
 
     Args:
-        deployment: as written.
         settings: configuration, with the data folder of the deployment.
         specs: spec of each level from the dataset to the defence; the client without its number of
             victims.
-        varied: the key vary.
         captured: the cells of its captures, up to the defence.
         scored: False if the captures have no true samples.
         thresholds: at least one.
@@ -126,13 +124,27 @@ class Resolved:
             Cell({**cell.specs, "attack": attack}) for cell in self.captured for attack in attacks
         )
 
+    @property
+    def defenses(self) -> dict[str, Any]:
+        """The defences by their specs: none, that in use, and those to compare."""
+        with at_key("defenses"):
+            others = [parse("defense", text) for text in self.deployment.defenses]
+        return {str(spec): spec for spec in (NoDefense(), self.specs["defense"], *others)}
+
+    @property
+    def trainings(self) -> dict[str, str]:
+        """The deployment's training under each defence, by the defence; none if not federated."""
+        training = self.specs[TRAINING]
+        if training.name != Federated.name:
+            return {}
+        return {
+            text: str(changed(training, {"defense": defense}))
+            for text, defense in self.defenses.items()
+        }
+
     def at(self, level: str, spec: Any) -> Resolved:
         """Return the deployment with another spec at a level."""
         return replace(self, specs={**self.specs, level: spec})
-
-    def cell(self, attack: Any, **changes: Any) -> Cell:
-        """Return the simulated cell of an attack, with other specs at some levels."""
-        return Cell({**self.specs, "attack": attack, **changes})
 
 
 def with_victims(spec: Any, victims: int) -> Any:
@@ -141,12 +153,7 @@ def with_victims(spec: Any, victims: int) -> Any:
 
 
 def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolved:
-    """Return the specs of a deployment.
-
-    Args:
-        deployment: the content of the file.
-        folder: of the file.
-        settings: configuration.
+    """Return the specs of a deployment whose file is in a folder.
 
     Raises:
         SpecError: a name is unknown, specs do not fit together, or data are missing; names the key.
@@ -170,7 +177,10 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
         with at_key("training"):
             training = parse("training", deployment.training)
         with at_key("client"):
-            client = client_of(deployment.client, deployment.vary)
+            _check_no_size(deployment.client)
+            fields = dict(deployment.client)
+            default = "fedavg" if LOCAL & {*fields, *deployment.vary} else "fedsgd"
+            client = build_spec(find("client", str(fields.pop("name", default))), fields)
     with at_key("defense"):
         defense = parse("defense", deployment.defense)
         if captured and deployment.defense != "none":
@@ -184,8 +194,8 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
         for grant in deployment.attacker.grants:
             if grant not in GRANTS:
                 raise SpecError(f"unknown grant {grant!r}; {nearest(grant, GRANTS)}")
-    chosen = (dataset, model, training, parse("crafting", "honest"), client, defense)
-    specs = dict(zip(LEVELS, chosen, strict=False))
+    levels = (dataset, model, training, parse("crafting", "honest"), client, defense)
+    specs = dict(zip(LEVELS, levels, strict=False))
     varied = tuple(_varying(field, others, specs) for field, others in deployment.vary.items())
     resolved = Resolved(deployment, settings, specs, varied, captured, scored, thresholds)
     _check(resolved)
@@ -229,19 +239,6 @@ def model_of(written: str) -> Any:
     return parse("model", f"custom+factory={written}" if own else written)
 
 
-def client_of(written: Mapping[str, Any], varied: Collection[str] = ()) -> Any:
-    """Return the client with these fields.
-
-    Args:
-        written: its fields; ``name`` is fedsgd unless a field has to do with local steps.
-        varied: other fields that the client must have.
-    """
-    _check_no_size(written)
-    fields = dict(written)
-    name = fields.pop("name", "fedavg" if LOCAL & {*fields, *varied} else "fedsgd")
-    return build_spec(find("client", str(name)), fields)
-
-
 def _check_no_size(fields: Iterable[str]) -> None:
     for field in fields:
         if field in SIZES:
@@ -262,11 +259,7 @@ def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
 
 
 def threshold_of(text: str, value: float, modality: str) -> Threshold:
-    """Return a threshold of a metric of single samples.
-
-    Raises:
-        SpecError: unknown metric, or one that is not measured for these samples.
-    """
+    """Return a threshold of a metric that is measured of single samples of a modality."""
     metric = parse("metric", text)
     if not isinstance(metric, MetricSpec) or metric.per != "sample":
         raise SpecError(f"{text} does not measure single samples; use ssim, psnr, mse or lpips")
@@ -281,38 +274,43 @@ def threshold_of(text: str, value: float, modality: str) -> Threshold:
 
 
 def _varying(field: str, written: Sequence[Any], specs: Mapping[str, Any]) -> Varying:
-    """Return what a key below vary compares.
-
-    Raises:
-        SpecError: a field or value is unknown or invalid, or the deployment does not allow it;
-            names the key.
-    """
-    others: list[Spec]
+    """Return what a key below vary compares."""
+    level = {MODEL: MODEL, TRAINING: TRAINING, ROUNDS: TRAINING}.get(field, "client")
+    deployed = specs[level]
     with at_key(f"vary.{field}"):
-        if field == MODEL:
-            level = MODEL
-            if isinstance(specs[TRAINING], Captured):
-                raise SpecError(
-                    f"the captured parameters are those of model {specs[MODEL]}; assess other "
-                    "models in a deployment without captures"
-                )
-            others = [model_of(str(value)) for value in written]
-        elif field == TRAINING:
-            level, others = TRAINING, [parse(TRAINING, str(value)) for value in written]
-        elif field == ROUNDS:
-            level, others = TRAINING, list(_with_rounds(specs[TRAINING], written))
-        else:
-            level, others = "client", list(_clients(specs["client"], field, written))
-    compared = Varying(field, level, tuple(dict.fromkeys([specs[level], *others])), specs[level])
-    if any(compared.number(spec) is None for spec in compared.specs):
+        if field == MODEL and isinstance(specs[TRAINING], Captured):
+            raise SpecError(
+                f"the captured parameters are those of model {deployed}; assess other models in a "
+                "deployment without captures"
+            )
+        others = [_other(deployed, field, value) for value in written]
+    compared = Varying(field, level, tuple(dict.fromkeys([deployed, *others])), deployed)
+    numbers = {spec: compared.number(spec) for spec in compared.specs}
+    if None in numbers.values():
         return compared
-    return replace(
-        compared, specs=tuple(sorted(compared.specs, key=lambda spec: compared.number(spec) or 0.0))
-    )
+    return replace(compared, specs=tuple(sorted(numbers, key=lambda spec: numbers[spec] or 0.0)))
 
 
-def _with_rounds(training: Any, written: Sequence[Any]) -> Iterator[Spec]:
-    """Yield federated trainings of the rounds before that of the update; 0 is no training."""
+def _other(deployed: Any, field: str, value: Any) -> Spec:
+    """Return the spec of the deployment with another value of a field, or another spec."""
+    if field == MODEL:
+        return model_of(str(value))
+    if field == TRAINING:
+        return parse(TRAINING, str(value))
+    if field == ROUNDS:
+        return _with_rounds(deployed, value)
+    _check_no_size([field])
+    if field in ELSEWHERE:
+        raise SpecError(f"{field!r} cannot be varied; {ELSEWHERE[field]}")
+    fields = [name for name in type(deployed).model_fields if name not in SIZES]
+    if field not in fields:
+        hint = nearest(field, [*fields, MODEL, TRAINING, ROUNDS])
+        raise SpecError(f"{field!r} cannot be varied for client {deployed.name!r}; {hint}")
+    return changed(deployed, {field: value})
+
+
+def _with_rounds(training: Any, rounds: Any) -> Spec:
+    """Return the federated training of the rounds before that of the update; 0 is no training."""
     if isinstance(training, Untrained):
         training = Federated(**dict(training))
     if not isinstance(training, Federated):
@@ -320,32 +318,13 @@ def _with_rounds(training: Any, written: Sequence[Any]) -> Iterator[Spec]:
         if isinstance(training, Captured):
             remedy = "list captures of several rounds under captures (gleak import --rounds)"
         raise SpecError(f"training {training} has no federated rounds; {remedy}")
-    for rounds in written:
-        if str(rounds) == "0":
-            yield Untrained(**{key: getattr(training, key) for key in Untrained.model_fields})
-        else:
-            yield changed(training, {"rounds": rounds})
-
-
-def _clients(client: Any, field: str, written: Sequence[Any]) -> Iterator[Spec]:
-    """Yield the client with other values of a field."""
-    _check_no_size([field])
-    if field in ELSEWHERE:
-        raise SpecError(f"{field!r} cannot be varied; {ELSEWHERE[field]}")
-    fields = [name for name in type(client).model_fields if name not in SIZES]
-    if field not in fields:
-        hint = nearest(field, [*fields, MODEL, TRAINING, ROUNDS])
-        raise SpecError(f"{field!r} cannot be varied for client {client.name!r}; {hint}")
-    for value in written:
-        yield changed(client, {field: value})
+    if str(rounds) == "0":
+        return Untrained(**{key: getattr(training, key) for key in Untrained.model_fields})
+    return changed(training, {"rounds": rounds})
 
 
 def _check(resolved: Resolved) -> None:
-    """Check that the specs fit each other, the data and the user's network.
-
-    Raises:
-        SpecError: names the key.
-    """
+    """Check that the specs fit each other, the data and the user's network."""
     settings, cell = resolved.settings, Cell(resolved.specs)
     with at_key("data"):
         cell.dataset.check_data(settings.data_dir, download=settings.download)
@@ -377,10 +356,9 @@ def _check(resolved: Resolved) -> None:
 
 def _check_batch(cell: Cell, data_dir: Path) -> None:
     """Raise an error if the batch of a client is larger than the split that it is drawn from."""
-    dataset, client = cell.dataset, cell.client
-    client.check(dataset)
-    if images := _images(dataset, client.split, data_dir):
-        check_batch(client, sum(map(len, images.values())), len(images), str(dataset))
+    cell.client.check(cell.dataset)
+    if images := _images(cell.dataset, cell.client.split, data_dir):
+        check_batch(cell.client, sum(map(len, images.values())), len(images), str(cell.dataset))
 
 
 def _check_training(cell: Cell, data_dir: Path) -> None:

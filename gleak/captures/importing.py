@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,14 +33,8 @@ from gleak.training.untrained import missing_counters
 EXAMPLE = "invertgrad"
 
 
-@dataclass(frozen=True)
-class Capture:
-    """An imported capture.
-
-    Args:
-        folder: folder of the capture.
-        comparison: of the updates with the true samples; None without true samples.
-    """
+class Capture(NamedTuple):
+    """The folder of a capture, and how its updates compare with the true samples, if known."""
 
     folder: Path
     comparison: UpdateComparison | None
@@ -56,10 +49,10 @@ def import_capture(
 
     Args:
         cell: up to the defence; its training and client name the capture.
-        files: input files.
+        files: of the round.
         captures: folder of all captures; the folder that contains it must exist.
         data_dir: data folder, for datasets whose number of classes depends on the files.
-        replace: replace an existing capture of that name.
+        replace: an existing capture of that name.
 
     Raises:
         ArtifactError: a file is invalid.
@@ -68,13 +61,28 @@ def import_capture(
     """
     captures.check_new(cell.captured.capture, replace=replace)
     folder = captures.folder(cell.captured.capture)
-    _check_counts(files)
+    if files.truth and len(files.truth) != len(files.sent):
+        raise ArtifactError(
+            f"--truth: {len(files.truth)} files, but {len(files.sent)} clients; give one file per "
+            "client in the same order, or none"
+        )
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()
     sent = _read_sent(network, files, cell.client.protocol.content)
     update: dict[str, Encoded] = {name: Dense(value) for name, value in sent.items()}
+    model = Model(
+        spec=str(cell.upto("training")),
+        model=str(cell.model),
+        modality=cell.dataset.modality,
+        classes=classes,
+        input_shape=np.array(cell.dataset.shape),
+        parameters={},
+        buffers={},
+        train_loss=np.zeros(0),
+        test_accuracy=np.zeros(0),
+    )
     artifacts: dict[str, Artifact] = {
-        MODEL: with_state(_model_artifact(cell, classes), network),
+        MODEL: with_state(model, network),
         UPDATE: Update(spec=str(cell), update=update, protocol=cell.client.protocol),
     }
     comparison = None
@@ -88,29 +96,6 @@ def import_capture(
     return Capture(folder, comparison)
 
 
-def _check_counts(files: Files) -> None:
-    if files.truth and len(files.truth) != len(files.sent):
-        raise ArtifactError(
-            f"--truth: {len(files.truth)} files, but {len(files.sent)} clients; give one file per "
-            "client in the same order, or none"
-        )
-
-
-def _model_artifact(cell: Cell, classes: int) -> Model:
-    """Return the artifact of a model without its parameters."""
-    return Model(
-        spec=str(cell.upto("training")),
-        model=str(cell.model),
-        modality=cell.dataset.modality,
-        classes=classes,
-        input_shape=np.array(cell.dataset.shape),
-        parameters={},
-        buffers={},
-        train_loss=np.zeros(0),
-        test_accuracy=np.zeros(0),
-    )
-
-
 def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.ndarray]:
     """Load the broadcast state into the network; return the updates, Shape (V, 1, *shape)."""
     before = read_state(files.before)
@@ -118,10 +103,10 @@ def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.n
     counters = missing_counters(before, state)
     _check(files.before, before, network, state, counters)
     network.load_state_dict({**before, **counters})
-    if content == "gradient":
-        clients = [_gradient(network, path) for path in files.sent]
-    else:
-        clients = [_difference(network, before, path) for path in files.sent]
+    clients = [
+        _gradient(network, path) if content == "gradient" else _difference(network, before, path)
+        for path in files.sent
+    ]
     return {
         name: torch.stack([sent[name] for sent in clients])[:, None].numpy() for name in clients[0]
     }
@@ -139,11 +124,13 @@ def _difference(network: nn.Module, before: State, path: Path) -> State:
     after, expected = read_state(path), network.state_dict()
     names = trained_parameters(network).keys()
     _check(path, after, network, expected, expected.keys() - {*names})
-    _check_frozen(path, after, before, network)
-    sent = {
-        name: (_at_least_float32(after[name]) - _at_least_float32(before[name])).float()
-        for name in names
-    }
+    for name, _ in network.named_parameters():
+        if name not in names and name in after and not torch.equal(after[name], before[name]):
+            raise ArtifactError(
+                f"{path}: {name} differs from the broadcast value, but the model freezes it; set "
+                "requires_grad on it where the model is built, or give the states of another model"
+            )
+    sent = {name: (floating(after[name]) - floating(before[name])).float() for name in names}
     if not any(value.any() for value in sent.values()):
         raise ArtifactError(
             f"{path}: the parameters equal the broadcast ones, so there is no update; give the "
@@ -152,19 +139,8 @@ def _difference(network: nn.Module, before: State, path: Path) -> State:
     return sent
 
 
-def _check_frozen(path: Path, after: State, before: State, network: nn.Module) -> None:
-    """Check that frozen parameters are unchanged or missing."""
-    trained = trained_parameters(network)
-    for name, _ in network.named_parameters():
-        if name not in trained and name in after and not torch.equal(after[name], before[name]):
-            raise ArtifactError(
-                f"{path}: {name} differs from the broadcast value, but the model freezes it; set "
-                "requires_grad on it where the model is built, or give the states of another model"
-            )
-
-
-def _at_least_float32(value: Tensor) -> Tensor:
-    """Convert a tensor to at least single precision, so that a difference is not rounded."""
+def floating(value: Tensor) -> Tensor:
+    """Return values in double precision if they have it, else in single precision."""
     return value if value.dtype == torch.float64 else value.float()
 
 
@@ -182,13 +158,7 @@ def _check(
 
 
 def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
-    """Return the cell of a capture, with an attack that supports every model.
-
-    Args:
-        name: name of the capture.
-        dataset: spec of the dataset.
-        model: spec of the model.
-        **client: fields of `gleak.clients.fedavg.Captured`.
+    """Return the cell of a capture, with fields of `Captured` and an attack for every model.
 
     Raises:
         SpecError: a spec or field is unknown or invalid, a path is too long, the batch size is
@@ -207,14 +177,7 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
 
 
 def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mapping[str, Any]) -> str:
-    """Describe an imported capture, with the command that attacks it.
-
-    Args:
-        cell: cell with an attack.
-        capture: imported capture.
-        results: results folder.
-        config: keys of the configuration with other values.
-    """
+    """Describe a capture of a cell, with the command that attacks it given this configuration."""
     client = cell.captured
     file = "reconstruction.h5" if capture.comparison is None else "scores.csv"
     words = ["snakemake", str(Paths(results).folder(cell) / file)]

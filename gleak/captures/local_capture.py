@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +21,21 @@ PLAIN = {"momentum": 0, "weight_decay": 0, "maximize": False}
 """Options of `torch.optim.SGD` that attacks assume."""
 
 
-@dataclass
-class Rates:
-    """Learning rates of the steps in the block."""
-
-    of_steps: list[float] = field(default_factory=list)
-
-    def note(self, optimizer: Optimizer, *_: Any) -> None:
-        """Note the learning rate of a step; a hook of the optimiser."""
-        self.of_steps.append(learning_rate(optimizer))
-
-    def fields(self) -> dict[str, str]:
-        """Return the fields of the client that the steps give.
-
-        Raises:
-            IncompatibleError: there was no step, or the learning rate changed.
-        """
-        if not self.of_steps:
+def fields_of(rates: Sequence[float]) -> dict[str, str]:
+    """Return the fields of a client whose steps had these learning rates, which must be equal."""
+    if not rates:
+        raise IncompatibleError(
+            "gleak.capture: the optimizer took no step in the block, so there is no update; train "
+            "in the block, with the optimizer that was given"
+        )
+    for number, rate in enumerate(rates, start=1):
+        if rate != rates[0]:
             raise IncompatibleError(
-                "gleak.capture: the optimizer took no step in the block, so there is no update; "
-                "train in the block, with the optimizer that was given"
+                f"gleak.capture: the learning rate changed from {rates[0]} to {rate} at step "
+                f"{number} of {len(rates)}, but attacks assume one for all steps of a round; step "
+                "the scheduler between rounds"
             )
-        rate = self.of_steps[0]
-        for number, other in enumerate(self.of_steps, start=1):
-            if other != rate:
-                raise IncompatibleError(
-                    f"gleak.capture: the learning rate changed from {rate} to {other} at step "
-                    f"{number} of {len(self.of_steps)}, but attacks assume one for all steps of a "
-                    "round; step the scheduler between rounds"
-                )
-        return {"local_steps": str(len(self.of_steps)), "local_lr": repr(rate)}
+    return {"local_steps": str(len(rates)), "local_lr": repr(rates[0])}
 
 
 @contextmanager
@@ -107,14 +91,15 @@ def capture(
     """
     check_optimizer(model, optimizer)
     samples = None if truth is None else _samples(truth)
-    before, files, rates = _copied(model), RoundFolder(_checked_folder(folder)), Rates()
+    before, files = _copied(model), RoundFolder(_checked_folder(folder))
     files.check_new(client, before)
-    handle = optimizer.register_step_post_hook(rates.note)
+    rates: list[float] = []
+    handle = optimizer.register_step_post_hook(lambda *_: rates.append(learning_rate(optimizer)))
     try:
         yield
     finally:
         handle.remove()
-    fields = rates.fields()
+    fields = fields_of(rates)
     files.check_new(client, before)
     if samples is not None:
         fields["batch_size"] = str(len(samples["labels"]))
@@ -125,11 +110,7 @@ def capture(
 
 
 def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
-    """Check that an optimiser is the gradient descent that attacks assume.
-
-    Raises:
-        IncompatibleError: names what differs, and what to do.
-    """
+    """Raise an `IncompatibleError` unless an optimiser is the plain descent that attacks assume."""
     remedy = (
         "; attacks assume plain gradient descent: train the captured round with "
         "torch.optim.SGD(model.parameters(), lr=...)"
@@ -146,26 +127,6 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
                     f"gleak.capture: the optimizer has {option}={group[option]}{remedy}"
                 )
     learning_rate(optimizer)
-    _check_parameters(model, optimizer)
-
-
-def learning_rate(optimizer: Optimizer) -> float:
-    """Return the learning rate of an optimiser.
-
-    Raises:
-        IncompatibleError: its groups of parameters have several.
-    """
-    rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
-    if len(rates) > 1:
-        raise IncompatibleError(
-            f"gleak.capture: the optimizer has learning rates {rates}, but attacks assume one for "
-            "all parameters; give all groups the same"
-        )
-    return rates[0]
-
-
-def _check_parameters(model: nn.Module, optimizer: Optimizer) -> None:
-    """Check that the optimiser trains exactly the parameters that require a gradient."""
     trained = trained_parameters(model)
     given = {id(value) for group in optimizer.param_groups for value in group["params"]}
     left = [name for name, value in trained.items() if id(value) not in given]
@@ -181,6 +142,17 @@ def _check_parameters(model: nn.Module, optimizer: Optimizer) -> None:
             "model.parameters(), so the state dict would not be the update; give the model that "
             "contains them"
         )
+
+
+def learning_rate(optimizer: Optimizer) -> float:
+    """Return the learning rate of an optimiser, one for all of its groups of parameters."""
+    rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
+    if len(rates) > 1:
+        raise IncompatibleError(
+            f"gleak.capture: the optimizer has learning rates {rates}, but attacks assume one for "
+            "all parameters; give all groups the same"
+        )
+    return rates[0]
 
 
 def _samples(truth: tuple[Any, Any]) -> State:
@@ -200,12 +172,7 @@ def _samples(truth: tuple[Any, Any]) -> State:
 
 
 def _checked_folder(folder: Path | str) -> Path:
-    """Return a folder that exists or can be made.
-
-    Raises:
-        SpecError: it is no path.
-        ArtifactError: a file is in its place, or in that of a folder above it.
-    """
+    """Return a folder that exists or can be made, as no file is in its place or above it."""
     if not isinstance(folder, str | os.PathLike) or "\0" in str(folder):
         raise SpecError(f"gleak.capture: folder = {folder!r}: expected the path of a folder")
     path = Path(folder)
@@ -216,11 +183,7 @@ def _checked_folder(folder: Path | str) -> Path:
 
 
 def _copied(model: nn.Module) -> State:
-    """Return a copy of a model's state.
-
-    Raises:
-        IncompatibleError: an entry is not a dense tensor; names it.
-    """
+    """Return a copy of a model's state, of dense tensors only."""
     state = model.state_dict()
     for name, value in state.items():
         if not is_dense(value):

@@ -8,27 +8,17 @@ from pathlib import Path
 
 from gleak.core.errors import DataError, nearest
 
-MODEL = "model.h5"
-UPDATE = "update.h5"
-PRIVATE = "private.h5"
+MODEL, UPDATE, PRIVATE = "model.h5", "update.h5", "private.h5"
 
 
 @dataclass(frozen=True)
 class Captures:
-    """All captures in one folder.
-
-    Args:
-        root: folder that contains a folder for each capture.
-    """
+    """All captures, each a folder in one folder."""
 
     root: Path
 
     def check(self) -> None:
-        """Raise an error if captures cannot be written, as the folder above is missing.
-
-        Raises:
-            DataError: names the folder and what to do.
-        """
+        """Raise a `DataError` if captures cannot be written, as the folder above is missing."""
         if not self.root.parent.is_dir():
             command = f"mkdir -p {shlex.quote(str(self.root.parent))}"
             raise DataError(
@@ -37,15 +27,7 @@ class Captures:
             )
 
     def check_new(self, name: str, *, replace: bool) -> None:
-        """Raise an error if a capture cannot be written.
-
-        Args:
-            name: name of the capture.
-            replace: replace an existing one of that name.
-
-        Raises:
-            DataError: it exists already, or there is no folder for it.
-        """
+        """Raise a `DataError` if a capture exists already, or there is no folder for it."""
         self.check()
         if self.folder(name).exists() and not replace:
             raise DataError(
@@ -57,11 +39,7 @@ class Captures:
         return self.root / name
 
     def file(self, name: str, file: str) -> Path:
-        """Return the path of an existing file of a capture.
-
-        Args:
-            name: name of the capture.
-            file: `MODEL`, `UPDATE` or `PRIVATE`.
+        """Return the path of an existing file of a capture: `MODEL`, `UPDATE` or `PRIVATE`.
 
         Raises:
             DataError: there is no such capture, or it was imported without the true samples.

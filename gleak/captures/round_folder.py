@@ -31,7 +31,6 @@ Arrays = dict[str, np.ndarray]
 CLIENT, TRUTH, SUFFIX = "client-", "truth-", ".safetensors"
 ROUND = "round-"
 PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
-PICKLE_BEGINS = (b"\x80", b"PK")
 State = Mapping[str, Tensor]
 
 
@@ -52,11 +51,7 @@ class Files:
 
 @dataclass(frozen=True)
 class RoundFolder:
-    """The files of one round of any number of clients.
-
-    Args:
-        path: the folder, which need not exist.
-    """
+    """The files of one round of any number of clients, in a folder that need not exist."""
 
     path: Path
 
@@ -66,32 +61,15 @@ class RoundFolder:
         return self.path / f"before{SUFFIX}"
 
     def client(self, name: str) -> Path:
-        """Return the path of a client's state dict after training.
-
-        Raises:
-            SpecError: the name is none that a file can have.
-        """
+        """Return the path of a client's state dict after training; `SpecError` for a bad name."""
         return self.path / f"{CLIENT}{checked_name('client', name)}{SUFFIX}"
 
     def truth(self, name: str) -> Path:
-        """Return the path of a client's samples.
-
-        Raises:
-            SpecError: the name is none that a file can have.
-        """
+        """Return the path of a client's samples; `SpecError` for a bad name."""
         return self.path / f"{TRUTH}{checked_name('client', name)}{SUFFIX}"
 
     def check_new(self, name: str, before: State) -> None:
-        """Check that a client can be added to the round.
-
-        Args:
-            name: name of the client.
-            before: state dict with which it begins.
-
-        Raises:
-            SpecError: the name is none that a file can have.
-            DataError: the client is already in the folder, or the round began with other values.
-        """
+        """Check that a client that begins with a state can be added to the round."""
         for path in (self.client(name), self.truth(name)):
             if path.exists():
                 raise DataError(f"{path} already exists; choose another folder or client")
@@ -102,11 +80,7 @@ class RoundFolder:
             )
 
     def files(self) -> Files:
-        """Return the files of the round, clients in the order of their names.
-
-        Raises:
-            ArtifactError: there is no client, or only some have true samples.
-        """
+        """Return the files of the round, clients by their names; all or none have true samples."""
         clients = sorted(self.path.glob(f"{CLIENT}*{SUFFIX}"))
         if not clients:
             raise ArtifactError(
@@ -114,50 +88,34 @@ class RoundFolder:
                 "gleak.capture and gleak.captures.frameworks.flower write it"
             )
         truths = [path.with_name(f"{TRUTH}{path.name.removeprefix(CLIENT)}") for path in clients]
-        known = [path for path in truths if path.exists()]
-        if known and known != truths:
-            (missing, *_) = (path for path in truths if not path.exists())
+        missing = [path for path in truths if not path.exists()]
+        if missing and missing != truths:
             raise ArtifactError(
-                f"{missing}: no such file, but other clients have one; add it, or remove all"
+                f"{missing[0]}: no such file, but other clients have one; add it, or remove all"
             )
-        return Files(self.before, clients, known)
+        return Files(self.before, clients, [] if missing else truths)
 
 
 def rounds_in(folder: Path) -> dict[int, RoundFolder]:
-    """Return the captured rounds of a training, by their numbers in ascending order.
-
-    Args:
-        folder: contains ``round-1``, ``round-2`` and so on.
-
-    Raises:
-        ArtifactError: it contains none.
-    """
+    """Return the captured rounds in a folder, at least one, by their numbers in ascending order."""
     numbers = (path.name.removeprefix(ROUND) for path in folder.glob(f"{ROUND}*") if path.is_dir())
-    found = sorted(int(number) for number in numbers if number.isdecimal())
-    if not found:
+    rounds = sorted(int(number) for number in numbers if number.isdecimal())
+    if not rounds:
         raise ArtifactError(f"{folder}: no folder {ROUND}<number>; give the folder of all rounds")
-    return {number: RoundFolder(folder / f"{ROUND}{number}") for number in found}
+    return {number: RoundFolder(folder / f"{ROUND}{number}") for number in rounds}
 
 
 def recorded_fields(clients: Sequence[Path]) -> dict[str, str]:
-    """Return the fields of the clients that their files contain, as text.
-
-    Args:
-        clients: files of the clients' state dicts.
-
-    Raises:
-        ArtifactError: a file is damaged, or two clients differ in a field.
-    """
-    first, *others = clients
-    fields = _fields(first)
-    for path in others:
-        found = _fields(path)
-        for name in fields.keys() | found.keys():
-            if fields.get(name) != found.get(name):
+    """Return the fields that the clients' state dicts contain, as text, equal for all of them."""
+    fields = _fields(clients[0])
+    for path in clients[1:]:
+        others = _fields(path)
+        for name in fields.keys() | others.keys():
+            if fields.get(name) != others.get(name):
                 raise ArtifactError(
-                    f"{path}: {name} is {found.get(name)}, but {fields.get(name)} in {first.name}; "
-                    "the clients of a capture have equal fields: import those that have with "
-                    "--before and --after, others as another capture"
+                    f"{path}: {name} is {others.get(name)}, but {fields.get(name)} in "
+                    f"{clients[0].name}; the clients of a capture have equal fields: import those "
+                    "that have with --before and --after, others as another capture"
                 )
     return fields
 
@@ -189,7 +147,7 @@ def read_state(path: Path) -> State:
     except SafetensorError as error:
         with path.open("rb") as file:
             begins = file.read(2)
-        if path.suffix in PICKLED or begins.startswith(PICKLE_BEGINS):
+        if path.suffix in PICKLED or begins.startswith((b"\x80", b"PK")):
             raise ArtifactError(
                 f"{path}: a pickle, which can run any code; if you trust it, convert it: "
                 f"{conversion(path)}"
@@ -200,11 +158,7 @@ def read_state(path: Path) -> State:
 def write_state(
     path: Path, values: Mapping[str, Any], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write arrays or tensors by name, readable by their owner alone, without waiting for the disk.
-
-    Raises:
-        ArtifactError: no permission or no space; no partial file remains.
-    """
+    """Write arrays or tensors by name, readable by their owner alone, not waiting for the disk."""
     tensors = {name: torch.as_tensor(value) for name, value in values.items()}
     with renamed(path, private=True) as temporary:
         save_file(tensors, temporary, metadata)

@@ -26,17 +26,7 @@ IMPORT_AGAIN = "use the command printed by gleak import, or import it again"
 
 
 def take_captured_model(cell: Cell, captured: Path, dataset_path: Path, output: Path) -> None:
-    """Write ``model.h5``: the captured parameters with their test accuracy.
-
-    Args:
-        cell: up to the training.
-        captured: ``model.h5`` of the capture.
-        dataset_path: ``dataset.h5``.
-        output: ``model.h5``.
-
-    Raises:
-        ArtifactError: the capture is for another dataset or model.
-    """
+    """Write ``model.h5`` of a cell up to the training: captured parameters, their test accuracy."""
     model, dataset = Model.read(captured), Dataset.read(dataset_path)
     if model.spec != str(cell):
         raise ArtifactError(
@@ -52,16 +42,7 @@ def take_captured_model(cell: Cell, captured: Path, dataset_path: Path, output: 
 
 
 def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:
-    """Write ``update.h5``: the captured updates.
-
-    Args:
-        cell: up to the defence.
-        captured: ``update.h5`` of the capture.
-        output: ``update.h5``.
-
-    Raises:
-        ArtifactError: a hyperparameter of the clients differs from the cell.
-    """
+    """Write ``update.h5`` of a cell up to the defence: the captured updates."""
     update, client = Update.read(captured), cell.client
     _check_field(client.victims, update.victims, "victims", captured)
     for field, expected in asdict(client.protocol).items():
@@ -79,21 +60,9 @@ def take_captured_truth(
     seed: int,
     device: str = "auto",
 ) -> None:
-    """Write ``private.h5`` and ``granted/*.h5`` of captured clients.
+    """Write ``private.h5`` and ``granted/*.h5`` of captured clients, of a cell up to the defence.
 
     Training samples that equal a sample of the clients are not granted.
-
-    Args:
-        cell: up to the defence.
-        captured: ``private.h5`` of the capture.
-        dataset_path: ``dataset.h5``.
-        parameters_path: ``model.h5``, as broadcast.
-        folder: output folder.
-        seed: seed of the run.
-        device: "auto", "cpu" or "cuda".
-
-    Raises:
-        ArtifactError: the number of clients or samples differs from the cell.
     """
     private, dataset = Private.read(captured), Dataset.read(dataset_path)
     victims, samples = private.labels.shape

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.artifacts.private import Private
+from gleak.artifacts.private import UNKNOWN, Private
 from gleak.captures.round_folder import State, described, is_dense, read_state
 from gleak.clients.fedavg import Captured
 from gleak.core.errors import ArtifactError, nearest
@@ -21,7 +21,6 @@ from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.simulation.victims import relative_error
 
 KEYS = ("inputs", "labels")
-UNKNOWN = -1
 MAX_ERROR = 0.05
 RATE_DIGITS = 3
 REFINEMENTS = 6
@@ -56,17 +55,7 @@ class UpdateComparison:
 def read_truth(
     paths: Sequence[Path], client: Captured, dataset: DatasetSpec, classes: int
 ) -> Private:
-    """Read the true samples of all clients.
-
-    Args:
-        paths: one safetensors file per client, in their order.
-        client: spec of the clients.
-        dataset: dataset with samples of the same kind.
-        classes: number of classes of the dataset.
-
-    Raises:
-        ArtifactError: a file is invalid.
-    """
+    """Read the true samples of all clients, a file each, which are of the kind of a dataset."""
     samples = [_read_samples(path, client, dataset, classes) for path in paths]
     labels = np.stack([labels for _, labels in samples])
     return Private(
@@ -109,18 +98,7 @@ def _check_shape(
 def check_samples(
     place: Path | str, inputs: Tensor, labels: Tensor, classes: int | None = None
 ) -> None:
-    """Check the values and the number of true samples.
-
-    Args:
-        place: named in errors.
-        inputs: Shape (N, *shape).
-        labels: Shape (N).
-        classes: number of classes; None: unknown.
-
-    Raises:
-        ArtifactError: a tensor that is not dense, no samples, intensities outside of [0, 1], labels
-            that are no classes, or another number of labels than of samples.
-    """
+    """Check that samples are dense, as many as labels, and in [0, 1]; classes may be unknown."""
     for name, value in zip(KEYS, (inputs, labels), strict=True):
         if not is_dense(value) or value.is_complex():
             raise ArtifactError(
@@ -160,7 +138,7 @@ def compare_updates(
 
     Args:
         client: spec of the clients.
-        network: network with the broadcast parameters, in evaluation mode; not changed.
+        network: with the broadcast parameters, in evaluation mode; not changed.
         update: captured update by parameter, Shape (V, R, *shape).
         truth: true samples.
     """

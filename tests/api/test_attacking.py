@@ -47,6 +47,7 @@ def by_name(model: nn.Module, values: tuple[Tensor, ...]) -> dict[str, Tensor]:
     return dict(zip(dict(model.named_parameters()), values, strict=True))
 
 
+SHORT = "invertgrad+iterations=2"
 STEPS = "fedavg+batch_size=2+local_steps=2+local_lr=0.1"
 
 
@@ -99,30 +100,24 @@ def test_frozen_parameters_are_left_out_or_none() -> None:
     model[1].requires_grad_(False)
     inputs, labels = batch()
     nn.functional.cross_entropy(model(inputs), labels).backward()
-    every = [parameter.grad for parameter in model.parameters()]
     named = {name: parameter.grad for name, parameter in model.named_parameters()}
-    trained = [value for value in every if value is not None]
-    spec = "invertgrad+iterations=2"
-    found = [gleak.attack(spec, model, each, SHAPE).inputs for each in (every, named, trained)]
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    every, trained = [*named.values()], [value for value in named.values() if value is not None]
+    first, *others = (gleak.attack(SHORT, model, v, SHAPE).inputs for v in (every, named, trained))
+    assert all(torch.equal(first, other) for other in others)
 
 
 def test_none_stands_for_the_gradient_of_an_unused_parameter() -> None:
     model = network()
     values = by_name(model, gradients(model))
-    zeros = {**values, "1.bias": torch.zeros_like(values["1.bias"])}
-    spec = "invertgrad+iterations=2"
-    expected = gleak.attack(spec, model, zeros, SHAPE).inputs
-    assert torch.equal(
-        gleak.attack(spec, model, {**values, "1.bias": None}, SHAPE).inputs, expected
+    zeros = torch.zeros_like(values["1.bias"])
+    found, expected = (
+        gleak.attack(SHORT, model, {**values, "1.bias": unused}, SHAPE) for unused in (None, zeros)
     )
+    assert torch.equal(found.inputs, expected.inputs)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_the_caller_keeps_network_modes_and_random_numbers(
-    mode: Callable[[], Any],
-) -> None:
+def test_the_caller_keeps_network_modes_and_random_numbers(mode: Callable[[], Any]) -> None:
     model = nn.Sequential(network(), nn.ReLU(inplace=True)).train()
     values = [value.clone() for value in gradients(model)]
     before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
@@ -141,7 +136,7 @@ def test_labels_that_are_known_are_granted_in_any_order() -> None:
     model = network()
     values = gradients(model, 3)
     found = [
-        gleak.attack("invertgrad+iterations=2", model, values, SHAPE, labels=labels)
+        gleak.attack(SHORT, model, values, SHAPE, labels=labels)
         for labels in ([0, 1, 2], torch.tensor([2, 0, 1]))
     ]
     assert found[0].spec == "invertgrad+iterations=2+labels=known"
@@ -157,27 +152,24 @@ def test_fields_may_come_in_any_order_and_as_a_spec_object() -> None:
     assert torch.equal(one.inputs, other.inputs)
 
 
-def test_rows_of_a_table_are_attacked() -> None:
+def test_rows_of_a_table_are_attacked_and_are_no_picture(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
     row = torch.linspace(0, 1, 6)[None]
     loss = nn.functional.cross_entropy(model(row), torch.tensor([1]))
     values = torch.autograd.grad(loss, list(model.parameters()))
     found = gleak.attack("aono", model, values, shape=(6,))
     torch.testing.assert_close(found.inputs, row, atol=1e-3, rtol=0)
+    with pytest.raises(ArtifactError, match=r"samples of shape \(6,\) are not images"):
+        found.save(tmp_path / "found.png")
 
 
 def test_a_result_says_what_was_found_and_saves_its_images(tmp_path: Path) -> None:
     from PIL import Image
 
-    model, (inputs, _) = network(), batch(3)
-    found = gleak.attack(
-        "invertgrad+iterations=2", model, gradients(model, 3), SHAPE, labels=[0, 1, 2]
-    )
-    text = repr(found)
-    assert text.startswith(
-        "AttackResult('invertgrad+iterations=2+labels=known', inputs=(3, 3, 8, 8)"
-    )
-    assert "labels=[0, 1, 2]" in text
+    model, (inputs, labels) = network(), batch(3)
+    found = gleak.attack(SHORT, model, gradients(model, 3), SHAPE, labels=labels)
+    facts = f"'{SHORT}+labels=known', inputs=(3, 3, 8, 8), labels=[0, 1, 2]"
+    assert repr(found).startswith(f"AttackResult({facts}")
     with Image.open(found.save(tmp_path / "found.png", truth=inputs)) as image:
         shown = np.asarray(image)
     assert (tmp_path / "found.png").stat().st_mode & 0o777 == 0o600
@@ -186,13 +178,6 @@ def test_a_result_says_what_was_found_and_saves_its_images(tmp_path: Path) -> No
         for row, images in enumerate((inputs, found.inputs)):
             corner = shown[132 * row, 132 * column]
             assert np.array_equal(corner, (images[column, :, 0, 0] * 255).round().byte().numpy())
-
-
-def test_rows_of_a_table_are_no_picture(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(6, 3))
-    found = gleak.attack("aono", model, [torch.ones(3, 6), torch.ones(3)], shape=(6,))
-    with pytest.raises(ArtifactError, match=r"samples of shape \(6,\) are not images"):
-        found.save(tmp_path / "found.png")
 
 
 @pytest.mark.parametrize(
@@ -213,13 +198,12 @@ def test_attacks_that_cannot_serve_say_why(spec: str, text: str) -> None:
 def test_the_error_of_an_attack_that_cannot_serve_lists_those_that_can() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sigmoid(), nn.Flatten(), nn.Linear(144, CLASSES))
     values = gradients(model)
-    with pytest.raises(
-        IncompatibleError, match=r"dense layer.*attacks that can be run here: "
-    ) as e:
+    message = r"dense layer.*attacks that can be run here: "
+    with pytest.raises(IncompatibleError, match=message) as refused:
         gleak.attack("cpa", model, values, SHAPE)
-    names = str(e.value).rpartition(": ")[2].split(", ")
-    assert {"cpl", "invertgrad"} <= set(names)
-    assert not {"cpa", "blind", "mkor", "agic_epochs"} & set(names)
+    names = {*str(refused.value).rpartition(": ")[2].split(", ")}
+    assert {"cpl", "invertgrad"} <= names
+    assert not {"cpa", "blind", "mkor", "agic_epochs"} & names
 
 
 def test_values_that_were_not_sent_are_told_from_zeros() -> None:

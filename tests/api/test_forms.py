@@ -105,6 +105,16 @@ def check_result(found: Any) -> None:
     assert len(found.labels) == len(found.inputs)
 
 
+def gauged(
+    network: nn.Module, gradients: dict[str, Tensor], inputs: Tensor, labels: Tensor
+) -> dict[str, float]:
+    """Measure a step along the gradients."""
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    after = {k: v - 0.1 * gradients[k] if k in gradients else v for k, v in before.items()}
+    gauge = gleak.Gauge(network, SHAPE, batch_size=len(inputs), local_lr=0.1)
+    return gauge(before, after, (inputs, labels))
+
+
 def works_or_is_refused(compute: Callable[[], None], named: str) -> None:
     """A stated error names the method, or what of the network it does not support."""
     try:
@@ -151,11 +161,8 @@ def test_gauge(name: str) -> None:
         with pytest.raises(IncompatibleError):
             gleak.Gauge(network, SHAPE, batch_size=SAMPLES, local_lr=0.1)
         return
-    gauge = gleak.Gauge(network, SHAPE, batch_size=SAMPLES, local_lr=0.1)
-    before = {key: value.clone() for key, value in network.state_dict().items()}
-    moved = gradients_of(network, inputs, labels)
-    after = {k: v - 0.1 * moved[k] if k in moved else v for k, v in before.items()}
-    assert np.isfinite([*gauge(before, after, (inputs, labels)).values()]).all()
+    measured = gauged(network, gradients_of(network, inputs, labels), inputs, labels)
+    assert np.isfinite([*measured.values()]).all()
 
 
 @pytest.mark.slow
@@ -174,10 +181,7 @@ def test_best_and_gauge_find_what_an_exact_attack_finds(name: str, samples: int)
     best = gleak.attack("best+budget=20", network, gradients, SHAPE, batch_size=samples)
     psnr = gleak.score(best, inputs)["psnr"]
     assert psnr >= max(each["psnr"] for each in scores.values()) - 1
-    before = {key: value.clone() for key, value in network.state_dict().items()}
-    after = {k: v - 0.1 * gradients[k] if k in gradients else v for k, v in before.items()}
-    gauge = gleak.Gauge(network, SHAPE, batch_size=samples, local_lr=0.1)
-    recovered = gauge(before, after, (inputs, labels))["gleak-recovered"]
+    recovered = gauged(network, gradients, inputs, labels)["gleak-recovered"]
     assert recovered >= max(each["success_content"] for each in scores.values())
 
 
@@ -315,29 +319,27 @@ class Odd(nn.Module):
         return self.dense(inputs)
 
 
+COMPLEX = nn.Parameter(torch.zeros(2, dtype=torch.cfloat))
+
+
 @pytest.mark.parametrize(
     ("extra", "error", "message"),
     [
-        (
-            {"w": nn.Parameter(torch.zeros(2, dtype=torch.cfloat))},
-            IncompatibleError,
-            "w is complex",
-        ),
+        ({"w": COMPLEX}, IncompatibleError, "w is complex"),
         ({"stream": (_ for _ in ())}, SpecError, "cannot be copied .*generator"),
     ],
 )
 def test_networks_with_values_of_other_kinds(extra: Any, error: Any, message: str) -> None:
-    network, inputs, labels = Odd(**extra), torch.rand(SAMPLES, *SHAPE), torch.arange(SAMPLES)
     with pytest.raises(error, match=message):
-        gleak.compute_update(network, inputs, labels)
+        gleak.compute_update(Odd(**extra), torch.rand(SAMPLES, *SHAPE), torch.arange(SAMPLES))
 
 
 @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
 def test_hooks_on_gradients_are_refused_by_the_parameter(register: str) -> None:
-    network, inputs, labels = Odd(), torch.rand(SAMPLES, *SHAPE), torch.arange(SAMPLES)
+    network = Odd()
     getattr(network.dense[1].weight, register)(lambda gradient: 2 * gradient)
     with pytest.raises(IncompatibleError, match=r"hook .* parameter dense\.1\.weight.*remove"):
-        gleak.compute_update(network, inputs, labels)
+        gleak.compute_update(network, torch.rand(SAMPLES, *SHAPE), torch.arange(SAMPLES))
 
 
 class AsDouble(nn.Module):

@@ -89,8 +89,13 @@ def measured(before: Any = None, after: Any = None, truth: Any = None) -> Any:
     return gauge()(before or state(), state() if after is None else after, truth)
 
 
+@cache
 def found() -> Any:
     return inverted(labels=[0, 2])
+
+
+def flat(*layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), *layers)
 
 
 class OnMeta(nn.Module):
@@ -131,11 +136,8 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(labels=[0, 2]), "takes no labels"),
         (lambda: attack(shape=48), "shape = 48: expected positive whole"),
         (lambda: attack(shape=(3, 4.0, 4)), "(channels, height, width)"),
-        (lambda: attack(shape=()), "shape = (): expected"),
-        (lambda: attack(shape=None), "shape = None"),
         (lambda: attack(shape=torch.tensor(SHAPE, device="meta")), "shape = tensor("),
         (lambda: attack(shape=(10**30,)), "expected at most 268435456 values in a sample"),
-        (lambda: gleak.craft("fishing", model(), shape=[3, -4, 4]), "shape = [3, -4, 4]"),
         (lambda: gleak.Gauge(model(), "3", 2, LR), "shape = '3': expected positive whole"),
         (lambda: attack(seed=-1), "seed = -1: expected a whole number of at least 0"),
         (lambda: computed(seed=1.0), "seed = 1.0"),
@@ -149,14 +151,9 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             for given, words in [
                 ("fedavgs", "unknown client 'fedavgs'; did you mean 'fedavg'"),
                 ("fedavg+local_step=2", "did you mean 'local_steps'"),
-                ("fedavg+local_steps=0", "field 'local_steps' = '0'"),
-                ("fedavg+local_steps=2+local_lr=-1", "field 'local_lr' = '-1'"),
                 ("fedavg+sends=weights+local_lr=1e-60", "field 'local_lr' = '1e-60': "),
                 ("fedavg+sends=weights", "local_lr is missing, by which a difference of weights"),
                 ("fedavg+batch_size=3+mini_batch=2+local_steps=3", "mini_batch"),
-                ("fedsgd+loss=mse", "field 'loss' = 'mse'"),
-                ("fedavg+sends=weight", "field 'sends' = 'weight'"),
-                ("fedsgd+batch_norm=train", "field 'batch_norm' = 'train'"),
                 (gleak.Protocol(local_lr=-1), "field 'local_lr' = -1"),
                 (gleak.Protocol(local_steps=2, mini_batch=3, batch_size=5), "whole number of"),
                 (5, "expected the spec of kind client"),
@@ -170,10 +167,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         ),
         (lambda: computed(loss="nll_raw"), "give client='fedavg+loss=nll_raw'"),
         (lambda: gleak.defend("topk", update(), sends="weights"), "+sends=weights', or add it"),
-        (
-            lambda: gleak.Gauge(model(), SHAPE, 2, LR, mini_batch=1),
-            "mini_batch: now part of the client's spec",
-        ),
+        (lambda: gleak.Gauge(model(), SHAPE, 2, LR, mini_batch=1), "mini_batch: now part of the"),
         (lambda: gleak.Gauge(model(), SHAPE), "batch_size is missing"),
         (lambda: gleak.Gauge(model(), SHAPE, 2, LR, 1.5), "local_steps = 1.5"),
         *[
@@ -182,12 +176,8 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         ],
         (lambda: gleak.Gauge(model(), SHAPE, 2, client="fedavg"), "local_lr is missing, by which"),
         (lambda: gleak.Gauge(model(), SHAPE, 2, LR, client="fedavg"), "fields of the client"),
-        (
-            lambda: attack("invertgrad+labels=argmin", labels=[0, 2]),
-            "infers labels, but labels are given",
-        ),
+        (lambda: attack("invertgrad+labels=argmin", labels=[0, 2]), "infers labels, but labels"),
         (lambda: attack("cpll"), "unknown attack 'cpll'; did you mean 'cpl'"),
-        (lambda: attack("cpl+restart=2"), "did you mean 'restarts'"),
         (lambda: attack(3), "expected the spec of kind attack"),
         (lambda: gleak.defend(parse("attack", "aono"), update()), "of kind defense"),
         (lambda: gleak.craft("mkorr", model(), SHAPE), "did you mean 'mkor'"),
@@ -198,10 +188,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(grants={1: 2}), "unknown grant 1; valid: "),
         (lambda: attack(grants=["mean_input"]), "grants is a list"),
         (lambda: inverted(labels=[0, 2], grants={"labels": [1, 3]}), "labels are given twice"),
-        (
-            lambda: attack("fishing", secret=gleak.craft("fishing", model(), SHAPE)),
-            "secret is a CraftedModel",
-        ),
+        (lambda: attack(secret=gleak.craft("fishing", model(), SHAPE)), "secret is a CraftedModel"),
         *[
             (partial(lambda given: attack(knowledge=given), given), f"knowledge = {given!r}: ")
             for given in (3, None, [None], b"/tmp")
@@ -219,30 +206,17 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: computed(labels=[0, 4]), "expected classes 0 to 3"),
         (lambda: computed(labels=np.array([0, 2**63], np.uint64)), "labels: torch.uint64"),
         (lambda: computed(labels=[0j, 1j]), "labels: values of type torch.complex"),
-        (lambda: inverted(labels=[0, 1, 2]), "labels: shape (3,), expected (2,)"),
         (lambda: computed(labels=[0]), "expected (2,): one for each sample"),
         (lambda: computed(labels=b"\0\2"), "np.frombuffer makes an array of them"),
-        (
-            lambda: attack(gradients=list(model().parameters())),
-            "these are the parameters of the model",
-        ),
-        (
-            lambda: attack(gradients=model().state_dict()),
-            "with client='fedavg+sends=weights+local_lr=0.1'",
-        ),
-        (
-            lambda: attack(gradients={name: value * 1.01 for name, value in state().items()}),
-            "these are the parameters of the model",
-        ),
+        (lambda: attack(gradients=list(model().parameters())), "these are the parameters of the"),
+        (lambda: attack(gradients=state()), "with client='fedavg+sends=weights+local_lr=0.1'"),
+        (lambda: attack(gradients={k: 1.01 * v for k, v in state().items()}), "are the parameters"),
         (
             lambda: attack(gradients=normalised().state_dict(), network=normalised()),
             "1.running_mean is a buffer, so this is a state dict",
         ),
         (lambda: gleak.defend("topk", list(model().parameters())), "give the parameter's grad"),
-        (
-            lambda: attack(gradients=with_bias(torch.ones(4) * 1j)),
-            "gradients: 3.bias: values of type torch.complex64",
-        ),
+        (lambda: attack(gradients=with_bias([1j] * 4)), "3.bias: values of type torch.complex64"),
         (lambda: attack(gradients=with_bias(FULL((4,), torch.nan))), "NaN or infinite"),
         (lambda: gleak.defend("topk", [FULL((4,), torch.inf)]), "NaN or infinite"),
         (lambda: attack(gradients=with_bias(torch.ones(5))), "3.bias has shape (5,)"),
@@ -275,31 +249,19 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: inverted(sent={3: torch.ones(4), "a": [1]}), "sent: unknown parameter 3; valid: "),
         (lambda: inverted(sent={"3.bias": [0, 1, 2, 3]}), "other than true and false"),
         (lambda: inverted(sent={"3.bias": torch.zeros(4)}), "leaves out values that are not zero"),
-        (
-            lambda: granted(mean_input=FULL(SHAPE, torch.nan)),
-            "grant mean_input: torch.float32 values from nan",
-        ),
-        (
-            lambda: granted(mean_input=FULL(SHAPE, 128.0)),
-            "grant mean_input: torch.float32 values from 128.0",
-        ),
+        (lambda: granted(mean_input=FULL(SHAPE, torch.nan)), "torch.float32 values from nan"),
+        (lambda: granted(mean_input=FULL(SHAPE, 128.0)), "grant mean_input: torch.float32 values"),
         (lambda: granted(mean_input=torch.zeros(4, 4)), "expected samples of (3, 4, 4)"),
         (lambda: granted(class_sample=images(3)), "3 rows, expected 2: one for each sample"),
         (lambda: granted(embeddings=torch.ones(2, 7)), "expected finite values of shape (2, 48)"),
-        (lambda: granted(embeddings=torch.ones(3, 48)), "grant embeddings: 3 rows, expected 2"),
         (lambda: granted(embeddings=FULL((2, 48), torch.inf)), "expected finite values"),
         (lambda: granted(auxiliary_inputs=2 + images()), "grant auxiliary_inputs: torch.float32"),
+        (lambda: granted(auxiliary_inputs=images(), auxiliary_labels=[0]), "one label for each"),
         (
-            lambda: granted(auxiliary_inputs=images(3), auxiliary_labels=[0, 1]),
-            "one label for each",
-        ),
-        (
-            lambda: gleak.attack(
+            lambda: attack(
                 "invertgrad",
+                computed(network=normalised()),
                 normalised(),
-                gleak.compute_update(normalised(), images(), [0, 1]),
-                SHAPE,
-                batch_size=2,
                 grants={"batch_norm_statistics": -torch.ones(2, 2)},
             ),
             "negative variances",
@@ -309,10 +271,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: fished(model(), spec=None), "secret: its spec is not a text"),
         (lambda: fished(model(), values={"target": np.array([-1])}), "target is not that of"),
         (lambda: fished(model(), values={"target": np.array(["a"])}), "secret: /values/target"),
-        (
-            lambda: read_by_mkor(convolutional(), 1, convolutional()),
-            "channel is not that of this network; give the secret and the network",
-        ),
+        (lambda: read_by_mkor(convolutional(), 1, convolutional()), "give the secret and the netw"),
         (lambda: attack(knowledge="missing.h5"), "missing.h5"),
         (lambda: attack(knowledge="a" * 5000), "cannot be read (File name too long)"),
         (lambda: found().save(None), "path = None: expected the path of a file that ends in .png"),
@@ -328,60 +287,41 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: computed([images(1)[0], images(1)[0][:, :2]]), "inputs: not a tensor of numbers"),
         (lambda: gleak.score(images(), images().permute(0, 2, 3, 1)), "the channels are last"),
         (lambda: gleak.score(images(), images(1)[0]), "give one sample as a batch, inputs[None]"),
-        (lambda: gleak.score(2 * images(), images()), "found: torch.float32"),
         (lambda: gleak.score(found(), images(3)), "assumed a client with batch_size=2"),
         (lambda: found().save("found.png", truth=images()[:, :, :2]), "truth: shape (2, 3, 2, 4)"),
         (lambda: gleak.audit(model(), images(), [0, 1], shape=(3, 5, 5)), "expected (N, 3, 5, 5)"),
-        (
-            lambda: gleak.batch_norm_statistics(normalised(), 255 * images()),
-            "intensities in [0, 1]",
-        ),
+        (lambda: gleak.batch_norm_statistics(normalised(), 255 * images()), "ities in [0, 1]"),
         (lambda: after(torch.ones(5)), "after: 3.bias has shape (5,)"),
-        (lambda: after(torch.ones(1)), "give the state dict of the same network"),
         (lambda: measured(before={**state(), "3.bias": torch.ones(5)}), "before: not a state dict"),
         (lambda: measured(after=list(state().values())), "after: not a state dict"),
         (lambda: measured(after={}), "after: 1.weight is missing"),
         (lambda: after(FULL((4,), torch.nan)), "NaN or infinite"),
-        (
-            lambda: measured(truth=(images(3), [0, 1, 2])),
-            "truth: 3 samples, but the gauge was made for batch_size=2",
-        ),
+        (lambda: measured(truth=(images(3), [0, 1, 2])), "3 samples, but the gauge was made for"),
     ],
     IncompatibleError: [
-        (
-            lambda: attack(client="epochs"),
-            "sends the updates of 2 rounds, and this",
-        ),
+        (lambda: attack(client="epochs"), "sends the updates of 2 rounds, and this"),
         (lambda: attack(client=gleak.Protocol(batch_size=2, epochs=2)), "a client of 2 epochs"),
         (lambda: attack(shape=(2, 3, 4, 4)), "does not accept samples of shape (2, 3, 4, 4)"),
         (lambda: attack(network=normalised(), shape=(4, 4, 3)), "permute(0, 3, 1, 2)"),
         (lambda: gleak.defend("soteria", update()), "gleak.compute_update("),
-        (lambda: attack(network=nn.Sequential(nn.Flatten())), "has no parameters"),
-        (
-            lambda: attack(network=nn.Sequential(nn.Flatten(), nn.LazyLinear(4))),
-            "is not initialised",
-        ),
+        (lambda: attack(network=flat()), "has no parameters"),
+        (lambda: attack(network=flat(nn.LazyLinear(4))), "is not initialised"),
         (lambda: attack(network=OnMeta()), "layer.weight of the model is on the device meta"),
+        (lambda: attack(network=flat(nn.Linear(5, 4))), "does not accept samples"),
         (
-            lambda: attack(network=nn.Sequential(nn.Flatten(), nn.Linear(48, 4), nn.Linear(5, 4))),
-            "does not accept samples",
-        ),
-        (
-            lambda: attack(
-                network=nn.Sequential(nn.Flatten(), nn.Linear(48, 4)).requires_grad_(False)
-            ),
+            lambda: attack(network=flat(nn.Linear(48, 4)).requires_grad_(False)),
             "no parameter that requires a gradient",
         ),
         (lambda: attack(network=nn.Linear(48, 4), shape=(48,)), "wrap it in torch.nn.Sequential"),
         (
-            lambda: computed(labels=[0, 0], network=nn.Sequential(nn.Flatten(), nn.Linear(48, 1))),
+            lambda: computed(labels=[0, 0], network=flat(nn.Linear(48, 1))),
             "has one logit, whose cross_entropy is zero for every sample; give it one logit",
         ),
         (lambda: gleak.defend("topk", update(), memory={}), "keeps no values for later rounds"),
         (lambda: gleak.defend("gaussian+std=1e300", [torch.ones(3)]), "exceed the range"),
         (lambda: gleak.defend("qsgd+norm=l2", [FULL((3,), 3e38)]), "scale the update"),
         (
-            lambda: fished(nn.Sequential(nn.Flatten(), nn.Linear(48, 9)), target=8),
+            lambda: fished(flat(nn.Linear(48, 9)), target=8),
             "target=8 is no class of the model, which has 4; choose 0 to 3",
         ),
         (lambda: read_by_mkor(convolutional(), 0, model()), "no convolutions before dense"),
@@ -393,7 +333,6 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         ),
     ],
     GleakError: [
-        (lambda: attack(device="tpu"), "unknown device 'tpu'"),
         (lambda: attack(device="cuda:x"), "unknown device 'cuda:x'"),
         (lambda: attack(device="cuda:99"), "device 'cuda"),
     ],
@@ -419,28 +358,19 @@ def negative(value: Tensor) -> Tensor:
     return found
 
 
-Pair = namedtuple("Pair", ["weight", "bias"])
-
-
-@cache
 def expected() -> Tensor:
-    return inverted(labels=[0, 2]).inputs
+    return found().inputs
 
 
 @pytest.mark.parametrize(
     "labels",
     [
         (2, 0),
-        np.array([0, 2]),
-        np.array([0, 2], ">i2"),
-        *(np.array([0, 2], kind) for kind in ("u1", "u2", "u4", "u8", "i1", "i4")),
-        torch.tensor([0, 2], dtype=torch.uint8),
-        torch.tensor([2, 0], dtype=torch.int32)[::1],
-        [torch.tensor(0), torch.tensor(2)],
-        [np.int64(0), np.uint8(2)],
+        *(np.array([0, 2], kind) for kind in (">i2", "u2", "u8", "i8", object)),
+        torch.tensor([2, 0], dtype=torch.uint8),
+        [torch.tensor(0), np.uint8(2)],
         range(0, 3, 2),
         {"first": 0, "second": 2}.values(),
-        np.array([0, 2], object),
         (label for label in (0, 2)),
     ],
     ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
@@ -460,8 +390,6 @@ def test_labels_of_two_classes_may_be_truth_values(labels: Any) -> None:
         {"shape": list(SHAPE)},
         {"shape": np.array(SHAPE)},
         {"shape": torch.tensor(SHAPE)},
-        {"shape": torch.Size(SHAPE)},
-        {"device": torch.device("cpu")},
         {"device": torch.device("cpu", 0)},
         {"seed": np.uint8(0)},
         {"seed": torch.tensor(0)},
@@ -481,12 +409,10 @@ def test_numbers_come_in_any_form(known: dict[str, Any]) -> None:
         lambda values: (value for value in values.values()),
         lambda values: values.values(),
         lambda values: [value.double() for value in values.values()],
-        lambda values: [value.numpy()[::1] for value in values.values()],
         lambda values: [value.numpy().astype(">f4") for value in values.values()],
         lambda values: [value.tolist() for value in values.values()],
         lambda values: [value.to_sparse() for value in values.values()],
         lambda values: [value.clone().requires_grad_() * 1 for value in values.values()],
-        lambda values: namedtuple("Update", "a b c d")(*values.values()),
         lambda values: [negative(value) for value in values.values()],
         lambda values: [value.numpy().astype(np.longdouble) for value in values.values()],
     ],
@@ -509,14 +435,13 @@ def test_half_precision_is_taken_as_single(kind: torch.dtype) -> None:
     "form",
     [
         Tensor.tolist,
-        Tensor.numpy,
         list,
         lambda inputs: [each.numpy() for each in inputs],
-        lambda inputs: iter(inputs),
+        iter,
         lambda inputs: inputs.numpy()[:, :, ::-1][:, :, ::-1],
-        lambda inputs: inputs.double(),
-        lambda inputs: inputs.to_sparse(),
-        lambda inputs: negative(inputs),
+        Tensor.double,
+        Tensor.to_sparse,
+        negative,
         deque,
         lambda inputs: inputs.numpy().astype(np.longdouble),
         lambda inputs: inputs.numpy().astype(object),
@@ -546,6 +471,7 @@ def test_noise_on_integers_is_not_truncated(kind: torch.dtype) -> None:
 
 
 def test_a_named_tuple_stays_one() -> None:
+    Pair = namedtuple("Pair", ["weight", "bias"])
     found = gleak.defend("topk+keep=0.5", Pair(torch.tensor([1.0, 2.0]), None))
     assert isinstance(found, Pair)
     assert found.weight.tolist() == [0, 2]
@@ -565,7 +491,5 @@ def test_modes_of_the_caller_change_nothing() -> None:
     finally:
         torch.set_default_device(None)
     assert torch.equal(again.inputs, expected())
-    torch.testing.assert_close(low_rank, gleak.defend("low_rank", update()), rtol=0, atol=0)
-    torch.testing.assert_close(
-        masked_at_random, gleak.defend("random_mask", update()), rtol=0, atol=0
-    )
+    for spec, sent in {"low_rank": low_rank, "random_mask": masked_at_random}.items():
+        torch.testing.assert_close(sent, gleak.defend(spec, update()), rtol=0, atol=0)

@@ -11,20 +11,14 @@ from gleak.assessment.exposure import exposures
 from gleak.assessment.generated_study import Effort
 from gleak.assessment.resolved import Resolved
 from gleak.studies.cell import Cell
-from tests.assessment.test_exposure import LABELS, MSE, SSIM, rows
+from tests.assessment.test_exposure import CELL, LABELS, MSE, SSIM, rows
 
 Resolve = Callable[..., Resolved]
 
 
 def captured(name: str) -> Cell:
-    levels = {
-        "dataset": "digits",
-        "model": "lenet",
-        "training": f"captured+capture={name}",
-        "crafting": "honest",
-        "client": f"captured+capture={name}",
-    }
-    return Cell.parse(levels)
+    captured = f"captured+capture={name}"
+    return Cell.parse({**CELL, "training": captured, "client": captured})
 
 
 def test_captures_of_one_training_are_its_rounds() -> None:
@@ -50,12 +44,9 @@ def test_leakage_along_rounds_is_that_to_each_attack() -> None:
         for attack, found in attacks.items()
     ]
     (rounds,) = captured_rounds(cells, pd.concat(tables), [SSIM])
-    assert rounds.field == "round of mine"
     curves = rounds.curves["ssim"]
     assert [point.number for point in curves.points] == [2, 10]
-    above = {
-        attack: [row and row.above for row in along] for attack, along in curves.attacks.items()
-    }
+    above = {name: [row and row.above for row in along] for name, along in curves.attacks.items()}
     assert above == {"best": [0, 1], "invertgrad": [2, None]}
     assert [row.blind.value for row in curves.guesses] == [0.1, 0.1]
 
@@ -67,12 +58,10 @@ def test_the_strongest_attack_is_that_of_each_metric() -> None:
         for attack, both in found.items()
         for metric, values in zip(("ssim", "mse"), both, strict=True)
     ]
-    every = exposures(pd.concat(tables), [SSIM, MSE], {})
+    every = exposures(pd.concat(tables), [SSIM, MSE])
     assert len(every) == 4
-    assert {each.metric: each.attack for each in strongest(every)} == {
-        "ssim": "aono",
-        "mse": "spear",
-    }
+    worst = {each.metric: each.attack for each in strongest(every)}
+    assert worst == {"ssim": "aono", "mse": "spear"}
 
 
 def test_labels_of_simulated_and_captured_clients_are_apart() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from base64 import b64decode
 from collections.abc import Sequence
 from io import BytesIO
@@ -38,25 +37,16 @@ def exposure(metric: str, value: float | None) -> Exposure:
 
 
 def point(value: str, *exposures: Exposure) -> Varied:
-    number = float(value) if re.fullmatch(r"[\d.]+", value) else None
-    return Varied(
-        value=value,
-        number=number,
-        deployed=value == "1",
-        exposures=list(exposures),
-        reasons=[],
-    )
+    number, deployed = float(value) if value.isdecimal() else None, value == "1"
+    return Varied(value=value, number=number, deployed=deployed, exposures=exposures, reasons=[])
 
 
 @pytest.mark.parametrize("values", [("1", "2", "4"), ("fc2", "lenet", "mlp")])
-def test_each_metric_has_its_pictures_and_missing_values_are_left_out(
-    values: Sequence[str],
-) -> None:
-    first, second, third = values
+def test_each_metric_has_its_pictures_and_missing_values_are_left_out(values: list[str]) -> None:
     points = [
-        point(first, exposure("ssim", 0.5), exposure("psnr", None)),
-        point(second, exposure("psnr", 20), exposure("ssim", 0.1)),
-        point(third),
+        point(values[0], exposure("ssim", 0.5), exposure("psnr", None)),
+        point(values[1], exposure("psnr", 20), exposure("ssim", 0.1)),
+        point(values[2]),
     ]
     found = charts_of(Variation(field="what", points=points))
     assert set(found) == {"ssim", "psnr"}
@@ -68,8 +58,7 @@ def test_each_metric_has_its_pictures_and_missing_values_are_left_out(
 
 def draw(field: str, values: Sequence[str], numeric: bool = True) -> Axes:
     series = [Series("attack", [mean(0.5), mean(0.25)][: len(values)], {"marker": "o"})]
-    points = [point(value) for value in values]
-    (axes,) = draw_series(field, points[: len(series[0].means)], numeric, series, "ssim").axes
+    (axes,) = draw_series(field, list(map(point, values)), numeric, series, "ssim").axes
     return axes
 
 
@@ -97,18 +86,13 @@ def test_names_are_below_each_other() -> None:
 
 @pytest.mark.parametrize(
     ("values", "scale"),
-    [
-        (("0", "2"), "linear"),
-        (("1", "10"), "linear"),
-        (("1", "100"), "symlog"),
-        (("0",), "linear"),
-    ],
+    [("0 2", "linear"), ("1 10", "linear"), ("1 100", "symlog"), ("0", "linear")],
 )
-def test_numbers_far_apart_have_a_logarithmic_axis(values: Sequence[str], scale: str) -> None:
-    axes = draw("rounds", values)
+def test_numbers_far_apart_have_a_logarithmic_axis(values: str, scale: str) -> None:
+    axes = draw("rounds", values.split())
     assert axes.get_xscale() == scale
     shown = [text.get_text() for text in axes.get_xticklabels()]
-    assert shown == [f"{value}\n(deployed)" if value == "1" else value for value in values]
+    assert shown == [f"{value}\n(deployed)" if value == "1" else value for value in values.split()]
 
 
 def test_a_sample_is_enlarged_without_blur() -> None:

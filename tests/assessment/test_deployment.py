@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gleak.assessment.deployment import Deployment, read_deployment, write_template
 from gleak.core.errors import SpecError
@@ -18,20 +17,9 @@ def test_the_template_names_every_key_and_is_the_default(tmp_path: Path) -> None
     found = read_deployment(file)
     written = {"client": {"batch_size": 1}, "thresholds": {"ssim": 0.5}}
     assert found == Deployment(model="lenet", data="digits", **written)
-
-
-def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("model: fc2\n")
-    with pytest.raises(SpecError, match=r"mine.yaml exists already"):
+    with pytest.raises(SpecError, match=r"deployment.yaml exists already"):
         write_template(file)
-    assert file.read_text() == "model: fc2\n"
-
-
-def test_two_keys_suffice(tmp_path: Path) -> None:
-    file = tmp_path / "two.yaml"
-    file.write_text(yaml.safe_dump({"model": "lenet", "data": "digits"}))
-    assert read_deployment(file).budget.minutes == 5
+    assert file.read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -41,11 +29,8 @@ def test_two_keys_suffice(tmp_path: Path) -> None:
         ("model: lenet\ndata: digits\nbugdet: 3\n", "unknown key 'bugdet'; did you mean 'budget'"),
         ("model: lenet\ndata: digits\nbudget: {}\n", "give either minutes or scale"),
         ("model: lenet\ndata: digits\nbudget: {minutes: 2, scale: small}\n", "either minutes or"),
-        ("model: lenet\ndata: digits\nbudget: {scale: gqu}\n", "budget.scale = 'gqu'"),
-        ("model: lenet\ndata: digits\nbudget: {minutes: 0}\n", "budget.minutes = 0"),
         ("model: lenet\ndata: digits\nattacker: {kind: evil}\n", "attacker.kind = 'evil'"),
         ("model: lenet\ndata: digits\nvary: {rounds: []}\n", "vary.rounds = []"),
-        ("model: lenet\ndata: digits\nvary: {rounds: 5}\n", "vary.rounds = 5"),
         ("model: lenet\ndata: [digits]\n", "give the name of a dataset, a folder of images"),
         ("- lenet\n", "the deployment must be a mapping"),
     ],

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from gleak.assessment.exposure import exposures, mean_in
+from gleak.assessment.findings import Exposure
 from gleak.assessment.resolved import threshold_of
 from gleak.metrics.score_table import COLUMNS, TYPES
 
@@ -42,38 +43,34 @@ def rows(attack: str, values: Sequence[Sequence[float]], metric: str = "ssim") -
     return pd.DataFrame(found, columns=COLUMNS).astype(TYPES)
 
 
+def exposure(attacked: pd.DataFrame, blind: Sequence[Sequence[float]], metric: str) -> Exposure:
+    """The only exposure in a metric, with samples of the blind control."""
+    threshold = {"ssim": SSIM, "mse": MSE}[metric]
+    (only,) = exposures(pd.concat([attacked, rows("blind", blind, metric)]), [threshold])
+    return only
+
+
 def test_a_client_counts_by_its_best_recovered_sample() -> None:
-    table = pd.concat(
-        [
-            rows("best", [[0.1, 0.9], [0.2, 0.3], [0.6, 0.1], [0.49, 0.0], [0.5, 0.2]]),
-            rows("blind", [[0.1, 0.2], [0.1, 0.1], [0.2, 0.1], [0.1, 0.1], [0.1, 0.1]]),
-        ]
-    )
-    (found,) = exposures(table, [SSIM], {})
+    attacked = rows("best", [[0.1, 0.9], [0.2, 0.3], [0.6, 0.1], [0.49, 0.0], [0.5, 0.2]])
+    found = exposure(attacked, [[0.1, 0.2], [0.1, 0.1], [0.2, 0.1], [0.1, 0.1], [0.1, 0.1]], "ssim")
     assert (found.above, found.clients, found.verdict) == (3, 5, "exposed")
     expected = binomtest(3, 5).proportion_ci(0.95, method="exact")
     assert (found.share.low, found.share.high) == pytest.approx((expected.low, expected.high))
-    assert [(loss.client, loss.sample) for loss in found.losses] == [
-        (0, 1),
-        (2, 0),
-        (4, 0),
-        (3, 0),
-        (1, 1),
-    ]
+    ranked = [(loss.client, loss.sample) for loss in found.losses]
+    assert ranked == [(0, 1), (2, 0), (4, 0), (3, 0), (1, 1)]
     assert found.attacked.value == pytest.approx((0.9 + 0.3 + 0.6 + 0.49 + 0.5) / 5)
     assert found.gain.value == pytest.approx(found.attacked.value - found.blind.value)
 
 
 def test_what_a_guess_finds_as_well_is_no_leakage() -> None:
-    table = pd.concat([rows("best", [[0.7]] * 5), rows("blind", [[0.8]] * 5)])
-    (found,) = exposures(table, [SSIM], {})
+    found = exposure(rows("best", [[0.7]] * 5), [[0.8]] * 5, "ssim")
     assert (found.above, found.verdict) == (0, "not found")
     assert found.gain.value == pytest.approx(-0.1)
 
 
 def test_smaller_errors_are_worse_for_the_client() -> None:
     attacked = rows("best", [[0.5], [0.001], [0.02], [0.3], [0.4]], "mse")
-    (found,) = exposures(pd.concat([attacked, rows("blind", [[0.1]] * 5, "mse")]), [MSE], {})
+    found = exposure(attacked, [[0.1]] * 5, "mse")
     assert (found.above, found.verdict) == (1, "partly exposed")
     assert found.losses[0].client == 1
     assert found.gain.value == pytest.approx(0.1 - attacked["value"].mean())
@@ -81,31 +78,24 @@ def test_smaller_errors_are_worse_for_the_client() -> None:
 
 def test_the_interval_of_an_error_does_not_go_below_0() -> None:
     attacked = rows("best", [[1e-9], [0.05], [1e-9], [1e-9], [1e-9]], "mse")
-    (found,) = exposures(pd.concat([attacked, rows("blind", [[0.1]] * 5, "mse")]), [MSE], {})
+    found = exposure(attacked, [[0.1]] * 5, "mse")
     assert found.attacked.low == 0 < found.attacked.value < found.attacked.high
 
 
 def test_samples_that_were_not_found_count_as_the_guess() -> None:
-    table = pd.concat([rows("mkor", [[float("nan")]] * 3), rows("blind", [[0.6]] * 3)])
-    (found,) = exposures(table, [SSIM], {})
+    found = exposure(rows("mkor", [[float("nan")]] * 3), [[0.6]] * 3, "ssim")
     assert found.above == 0
     assert not any(loss.found for loss in found.losses)
 
 
-def test_the_strongest_attack_is_first() -> None:
-    table = pd.concat(
-        [rows("dlg", [[0.2]] * 3), rows("cpl", [[0.9]] * 3), rows("blind", [[0.1]] * 3)]
-    )
-    assert [each.attack for each in exposures(table, [SSIM], {})] == ["cpl", "dlg"]
-
-
-def test_a_metric_that_was_not_measured_gives_nothing() -> None:
-    table = pd.concat([rows("best", [[0.2]]), rows("blind", [[0.1]])])
-    assert exposures(table, [MSE], {}) == []
+def test_the_strongest_attack_is_first_and_a_metric_without_values_gives_nothing() -> None:
+    values = {"dlg": [[0.2]] * 3, "cpl": [[0.9]] * 3, "blind": [[0.1]] * 3}
+    table = pd.concat(rows(attack, samples) for attack, samples in values.items())
+    assert [each.attack for each in exposures(table, [SSIM, MSE])] == ["cpl", "dlg"]
 
 
 def test_the_interval_of_a_share_is_within_0_and_1() -> None:
-    share = mean_in(rows("best", [[1, 0.5], [1, 1], [0.5, 1], [1, 1], [1, 1]], LABELS), LABELS, {})
+    share = mean_in(rows("best", [[1, 0.5], [1, 1], [0.5, 1], [1, 1], [1, 1]], LABELS), LABELS)
     assert share.value == pytest.approx(0.9)
     assert 0 < share.low < 0.9 < share.high == 1
 
@@ -120,7 +110,7 @@ def test_clients_of_two_cells_are_not_mixed() -> None:
             rows("blind", [[0.2], [0.2]]).assign(**other),
         ]
     )
-    found = exposures(table, [SSIM], {})
+    found = exposures(table, [SSIM])
     assert [(each.cell.split("/")[4], each.above, each.clients) for each in found] == [
         ("fedsgd+victims=5", 1, 2),
         ("fedsgd+victims=2", 0, 2),

@@ -9,24 +9,9 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.dataset import Dataset
+from gleak.assessment import findings
 from gleak.assessment.charts import Charts, sample_uri
-from gleak.assessment.findings import (
-    MEANINGS,
-    AttackRun,
-    Audit,
-    DefenseCost,
-    Exposure,
-    Fact,
-    Labels,
-    Loss,
-    Mean,
-    NotRun,
-    Refused,
-    Report,
-    Unchecked,
-    Variation,
-    Varied,
-)
+from gleak.assessment.findings import MEANINGS, Exposure, Mean, Report, Variation, Varied
 from gleak.assessment.report_page import (
     ShownImage,
     ShownRecord,
@@ -54,8 +39,21 @@ def exposure(above: int = 3, attack: str = "best") -> Exposure:
         attacked=Mean(value=0.4321, low=0.1234, high=0.7654),
         blind=Mean(value=0.2222, low=0.1111, high=0.3333),
         gain=Mean(value=0.2099, low=0.0123, high=0.4321),
-        losses=[Loss(client=7, sample=0, value=0.9111, blind=0.1313, found=True)],
+        losses=[],
     )
+
+
+def fact(name: str, text: str) -> findings.Fact:
+    return findings.Fact(name=name, text=text)
+
+
+def varied(field: str, exposures: dict[str, Exposure]) -> Variation:
+    """The leakage at each value, of which 1 is deployed."""
+    points = [
+        Varied(value=v, number=int(v), deployed=v == "1", exposures=[each], reasons=[])
+        for v, each in exposures.items()
+    ]
+    return Variation(field=field, points=points)
 
 
 def report(**changes: Any) -> Report:
@@ -65,23 +63,15 @@ def report(**changes: Any) -> Report:
         "deployment": {"model": "lenet", "data": "photographs <A>", "pictures": True},
         "verdict": own.verdict,
         "meaning": MEANINGS[own.verdict],
-        "terms": [Fact(name="ssim", text="Structural similarity.")],
+        "terms": [fact("ssim", "Structural similarity.")],
         "exposures": [own],
         "captured": [],
         "captured_rounds": [],
-        "unchecked": [Unchecked(capture="hand", attack="best", clients=4, converged=2)],
+        "unchecked": [findings.Unchecked(capture="hand", attack="best", clients=4, converged=2)],
         "crafted": [exposure(0, "fishing")],
-        "variations": [
-            Variation(
-                field="batch_size",
-                points=[
-                    Varied(value=v, number=int(v), deployed=v == "1", exposures=[own], reasons=[])
-                    for v in ("1", "2")
-                ],
-            )
-        ],
+        "variations": [varied("batch_size", {"1": own, "2": own})],
         "defenses": [
-            DefenseCost(
+            findings.DefenseCost(
                 defense="dp+sigma=0.1",
                 deployed=True,
                 exposures=[own],
@@ -92,16 +82,18 @@ def report(**changes: Any) -> Report:
             )
         ],
         "labels": [
-            Labels(attack="best", clients="captured", share=Mean(value=0.6, low=0.15, high=0.95))
+            findings.Labels(
+                attack="best", clients="captured", share=Mean(value=0.6, low=0.15, high=0.95)
+            )
         ],
-        "audits": [Audit(crafting="honest", alarms=0, raised=[], unavailable=[])],
-        "refused": [Refused(cell="a/b", reason="too large")],
-        "attacks": [AttackRun(attack="best", crafting="honest", reason="published")],
-        "left_out": [NotRun(attack="rog", reason="not run by default")],
-        "threat_model": [Fact(name="attacker", text="the server")],
+        "audits": [findings.Audit(crafting="honest", alarms=0, raised=[], unavailable=[])],
+        "refused": [findings.Refused(cell="a/b", reason="too large")],
+        "attacks": [findings.AttackRun(attack="best", crafting="honest", reason="published")],
+        "left_out": [findings.NotRun(attack="rog", reason="not run by default")],
+        "threat_model": [fact("attacker", "the server")],
         "not_tried": ["Collusion."],
-        "conditions": [Fact(name="seed", text="0")],
-        "run": [Fact(name="devices", text="cpu")],
+        "conditions": [fact("seed", "0")],
+        "run": [fact("devices", "cpu")],
     }
     return Report(**{**facts, **changes})
 
@@ -111,10 +103,8 @@ def test_captured_rounds_are_in_the_order_of_the_deployment() -> None:
     names = ["mine-1", "mine-2", "mine-10"]
     cells = {name: f"d/m/captured+capture={name}/honest/client of {name}/none/a" for name in names}
     worst_first = [exposure().model_copy(update={"cell": cells[name]}) for name in names[::-1]]
-    found = report(deployment={"captures": names}, captured=worst_first)
-    assert [group.value for group in found.captured_table] == [
-        f"client of {name}" for name in names
-    ]
+    table = report(deployment={"captures": names}, captured=worst_first).captured_table
+    assert [point.value for point in table] == [f"client of {name}" for name in names]
 
 
 def page(**changes: Any) -> str:
@@ -176,27 +166,12 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
     shown = [own.attacked, own.blind, own.gain, report().defenses[0].perturbation]
     assert all(format_mean(each) in text for each in shown)
     assert format_percent(own.share) in text
-    for number in (
-        "3 of 10",
-        "2 of 4",
-        "0 of 10",
-        "37.9",
-        "Structural similarity.",
-        "0.784",
-        "284",
-        "60% [15%, 95%]",
-        "The first 1 of 2 columns",
-        "<td>0.125</td><td>0.126</td><td>0.338</td>",
-    ):
-        assert number in text, number
-
-
-def rounds(*exposures: Exposure) -> Variation:
-    points = [
-        Varied(value=str(number), number=number, deployed=False, exposures=[each], reasons=[])
-        for number, each in enumerate(exposures)
-    ]
-    return Variation(field="round of mine", points=points)
+    of_clients = "3 of 10", "2 of 4", "0 of 10", "60% [15%, 95%]"
+    of_defences, of_records = ("37.9", "0.784", "284"), ("The first 1 of 2 columns",)
+    row = "<td>0.125</td><td>0.126</td><td>0.338</td>"
+    for part in (*of_clients, *of_defences, *of_records, row, "Structural similarity."):
+        assert part in text, part
+    assert '<th scope="row">best</th><td>captured</td><td>60% [15%, 95%]</td>' in text
 
 
 def test_the_text_of_a_picture_has_its_numbers() -> None:
@@ -204,13 +179,13 @@ def test_the_text_of_a_picture_has_its_numbers() -> None:
     changes = {
         "deployment": {**report().deployment, "captures": ["mine-0"]},
         "captured": [exposure().model_copy(update={"cell": cell})],
-        "captured_rounds": [rounds(exposure(0), exposure(9))],
+        "captured_rounds": [varied("round of mine", {"0": exposure(0), "2": exposure(9)})],
     }
     found = outline(page(**changes))
     texts = [each["alt"] for each in found.all("img")]
     assert (
         "Clients above the threshold ssim ≥ 0.5 against round of mine. By best, 0: 0% [7%, 65%]; "
-        "1: 90% [7%, 65%]." in texts
+        "2: 90% [7%, 65%]." in texts
     )
     mean = "0.432 [0.123, 0.765], guess 0.222 [0.111, 0.333]"
     assert (
@@ -221,14 +196,9 @@ def test_the_text_of_a_picture_has_its_numbers() -> None:
 
 def with_reasons(*exposures: Exposure, reasons: Sequence[str]) -> str:
     """The page of a varied model, which has no pictures without exposures."""
-    model = Varied(
-        value="resnet50",
-        number=None,
-        deployed=False,
-        exposures=[*exposures],
-        reasons=[*reasons],
-    )
-    return page(variations=[Variation(field="batch_size", points=[model])])
+    model = {"value": "resnet50", "number": None, "deployed": False}
+    point = Varied(**model, exposures=exposures, reasons=reasons)
+    return page(variations=[Variation(field="batch_size", points=[point])])
 
 
 def test_a_value_that_was_not_computed_has_a_row_with_the_reason() -> None:
@@ -246,18 +216,11 @@ def test_a_value_at_which_other_attacks_were_run_has_a_row_with_the_reason() -> 
     assert "that fit" not in with_reasons(exposure(), reasons=[])
 
 
-def test_labels_say_whose_they_are() -> None:
-    assert '<th scope="row">best</th><td>captured</td><td>60% [15%, 95%]</td>' in page()
-
-
 def test_the_answer_says_what_each_defence_would_change() -> None:
-    hidden = (
-        report()
-        .defenses[0]
-        .model_copy(update={"defense": "topk", "exposures": [exposure(0)], "deployed": False})
-    )
-    unmeasured = hidden.model_copy(update={"defense": "soteria", "exposures": []})
-    answer, _, _ = page(defenses=[report().defenses[0], hidden, unmeasured]).partition("</section>")
+    (own,) = report().defenses
+    hidden = own.model_copy(update={"defense": "topk", "exposures": [exposure(0)]})
+    unmeasured = own.model_copy(update={"defense": "soteria", "exposures": []})
+    answer, _, _ = page(defenses=[own, hidden, unmeasured]).partition("</section>")
     assert "from 3 of 10 clients (dp+sigma=0.1), 0 of 10 clients (topk);" in answer
     assert "compared defences" not in page(defenses=[])
 
@@ -276,23 +239,17 @@ def test_the_heading_names_network_and_data(data: Any, named: str) -> None:
     assert f"<title>lenet on {named}: " in text
 
 
-def test_texts_are_escaped() -> None:
-    assert "photographs &lt;A&gt;" in page()
-    assert "<A>" not in page()
-
-
 @pytest.mark.parametrize("verdict", list(MEANINGS))
 def test_the_page_never_calls_a_deployment_safe(verdict: Any) -> None:
     text = page(verdict=verdict, meaning=MEANINGS[verdict])
     assert not re.search(r"\b(safe|secure|private|protected)\b", text, re.IGNORECASE)
+    limited = "Not found by these attacks at this budget" in text
+    assert limited == (verdict == "not found")
 
 
-def test_nothing_found_is_limited_to_attacks_and_budget() -> None:
-    text = page(verdict="not found", meaning=MEANINGS["not found"])
-    assert "Not found by these attacks at this budget" in text
-
-
-def test_a_line_may_end_between_the_fields_of_a_spec() -> None:
+def test_texts_are_escaped_and_a_line_may_end_between_the_fields_of_a_spec() -> None:
+    assert "photographs &lt;A&gt;" in page()
+    assert "<A>" not in page()
     assert format_spec("dp+sigma=0.1") == "dp+<wbr>sigma=0.1"
     assert format_spec("<a>+b") == "&lt;a&gt;+<wbr>b"
 

@@ -70,24 +70,15 @@ def test_what_contradicts_a_capture_is_refused(
 
 def test_five_lines_are_a_whole_cell(resolved: Resolve) -> None:
     found = resolved(client={"batch_size": 2}, defense="dp+sigma=0.1")
-    texts = {level: str(spec) for level, spec in found.specs.items()}
-    assert texts == {
-        "dataset": "digits",
-        "model": "lenet",
-        "training": "untrained",
-        "crafting": "honest",
-        "client": "fedsgd+batch_size=2",
-        "defense": "dp+sigma=0.1",
-    }
+    cell = "digits/lenet/untrained/honest/fedsgd+batch_size=2/dp+sigma=0.1"
+    assert "/".join(map(str, found.specs.values())) == cell
     assert str(with_victims(found.specs["client"], 20)) == "fedsgd+victims=20+batch_size=2"
     assert list(map(str, found.thresholds)) == ["ssim ≥ 0.5"]
 
 
-@pytest.mark.parametrize(
-    "keys", [{"client": {"local_steps": 2}}, {"vary": {"local_steps": [1, 2]}}]
-)
-def test_local_steps_make_federated_averaging(resolved: Resolve, keys: dict[str, Any]) -> None:
-    assert resolved(**keys).specs["client"].name == "fedavg"
+def test_local_steps_make_federated_averaging(resolved: Resolve) -> None:
+    assert resolved(client={"local_steps": 2}).specs["client"].name == "fedavg"
+    assert resolved(vary={"local_steps": [1, 2]}).specs["client"].name == "fedavg"
 
 
 def test_a_folder_of_images_is_data(resolved: Resolve, tmp_path: Path) -> None:
@@ -111,11 +102,9 @@ def test_tables_have_a_threshold_of_their_own(resolved: Resolve) -> None:
         ({"model": "lennet"}, "model: unknown model 'lennet'; did you mean 'lenet'"),
         ({"model": "no_module.build"}, "model: .*no_module.*set PYTHONPATH"),
         ({"data": "digit"}, "data: 'digit' is neither .* did you mean 'digits'"),
-        ({"training": "trained"}, "training: unknown training 'trained'"),
         ({"client": {"batchsize": 1}}, "client: .*'batchsize'.*did you mean 'batch_size'"),
         ({"client": {"batch_size": 10**6}}, "client: .*batch_size=1000000 is more than"),
         ({"client": {"victims": 4}}, "client: .*key victims"),
-        ({"defense": "dpp"}, "defense: unknown defense 'dpp'"),
         ({"thresholds": {"sism": 1}}, "thresholds: unknown metric 'sism'; did you mean 'ssim'"),
         ({"thresholds": {"seconds": 1}}, "thresholds: seconds does not measure single samples"),
         ({"thresholds": {"lpips": 0.1}}, "thresholds: lpips needs the file"),
@@ -137,13 +126,10 @@ def test_what_cannot_be_assessed_is_named_by_its_key(
         resolved(**keys)
 
 
-def test_images_without_classes_are_refused(resolved: Resolve, tmp_path: Path) -> None:
+def test_too_few_images_or_classes_are_refused(resolved: Resolve, tmp_path: Path) -> None:
     (tmp_path / "loose/test").mkdir(parents=True)
     with pytest.raises(SpecError, match=r"data: .*loose/test: .*no class folder"):
         resolved(data="loose")
-
-
-def test_a_batch_larger_than_a_folder_is_refused(resolved: Resolve, tmp_path: Path) -> None:
     draw_images(tmp_path / "few")
     with pytest.raises(SpecError, match=r"client: .*batch_size=7 is more than the 6 samples"):
         resolved(data="few", client={"batch_size": 7})
@@ -198,16 +184,15 @@ def test_clients_have_their_number_of_victims(resolved: Resolve) -> None:
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
+        ({"vary": {"batchsize": [1]}}, r"vary.batchsize: .*did you mean 'batch_size'"),
+        ({"vary": {"batch_size": [0]}}, r"vary.batch_size: .*batch_size"),
+        ({"vary": {"victims": [5]}}, r"vary.victims: .*key victims"),
         ({"vary": {"modle": ["fc2"]}}, r"vary.modle: .*did you mean 'model'\? valid: .*rounds"),
-        ({"vary": {"round": [1]}}, "vary.round: .*did you mean 'rounds'"),
-        ({"vary": {"local_step": [1]}}, "vary.local_step: .*valid: "),
         ({"vary": {"defense": ["topk"]}}, "vary.defense: .*list others under the key defenses"),
-        ({"vary": {"model": ["lennet"]}}, "vary.model: unknown model 'lennet'; .*'lenet'"),
         (
             {"model": "mlp", "data": "breast_cancer", "vary": {"model": ["lenet"]}},
             "vary.model: dataset breast_cancer: .*lenet",
         ),
-        ({"vary": {"training": ["trained"]}}, "vary.training: unknown training 'trained'"),
         ({"vary": {"rounds": [-1]}}, "vary.rounds: .*'rounds' = -1"),
         ({"vary": {"batch_size": [10**6]}}, "vary.batch_size: .*batch_size=1000000 is more than"),
         (

@@ -105,20 +105,28 @@ def test_training_does_not_wait_for_the_disk(
 
 
 def test_shared_weights_and_views_are_written(tmp_path: Path) -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.second.weight = self.first.weight
-
-        def forward(self, inputs: Tensor) -> Tensor:
-            return self.second(self.first(inputs))
-
-    model = Tied()
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
     optimizer = sgd(model)
     with gleak.capture(model, optimizer, tmp_path):
         train(model, optimizer, (torch.rand(2, 4), torch.tensor([0, 3])))
     assert load_file(tmp_path / "before.safetensors").keys() == model.state_dict().keys()
+
+
+def refused(
+    model: nn.Module,
+    folder: Any,
+    error: type[GleakError],
+    message: str,
+    optimizer: Optimizer | None = None,
+    **options: Any,
+) -> None:
+    """Check that a capture is refused before the block is entered."""
+    with (
+        pytest.raises(error, match=message),
+        gleak.capture(model, optimizer or sgd(model), folder, **options),
+    ):
+        pytest.fail("the block was entered")
 
 
 def partial(model: nn.Module) -> Optimizer:
@@ -148,11 +156,7 @@ def two_rates(model: nn.Module) -> Optimizer:
 def test_what_attacks_do_not_assume_is_refused_before_training(
     build: Callable[[nn.Module], Optimizer], message: str, model: nn.Module, tmp_path: Path
 ) -> None:
-    with (
-        pytest.raises(IncompatibleError, match=message),
-        gleak.capture(model, build(model), tmp_path / "round"),
-    ):
-        pytest.fail("the block was entered")
+    refused(model, tmp_path / "round", IncompatibleError, message, build(model))
     assert not (tmp_path / "round").exists()
 
 
@@ -227,21 +231,16 @@ def test_nothing_is_written_of_a_round_that_is_none(
 def test_invalid_samples_are_refused_before_training(
     change: Callable[..., Truth], message: str, model: nn.Module, truth: Truth, tmp_path: Path
 ) -> None:
-    with (
-        pytest.raises(ArtifactError, match=f"gleak.capture, truth: {message}"),
-        gleak.capture(model, sgd(model), tmp_path, truth=change(*truth)),
-    ):
-        pytest.fail("the block was entered")
+    message = f"gleak.capture, truth: {message}"
+    refused(model, tmp_path, ArtifactError, message, truth=change(*truth))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda x, y: [x.tolist(), y.tolist()],
-        lambda x, y: (x.numpy(), y.numpy()),
+        lambda x, y: [x.tolist(), y.numpy()],
         lambda x, y: (x.requires_grad_(), y.to(torch.uint16)),
     ],
-    ids=["lists", "arrays", "other types"],
 )
 def test_samples_are_tensors_arrays_or_lists(
     change: Callable[..., Truth], model: nn.Module, truth: Truth, tmp_path: Path
@@ -260,12 +259,8 @@ class Counting(nn.Linear):
 
 
 def test_a_state_that_is_not_only_tensors_is_refused_before_training(tmp_path: Path) -> None:
-    model = nn.Sequential(Counting(4, 2))
-    with (
-        pytest.raises(IncompatibleError, match=r"0\._extra_state in model.state_dict\(\) is dict"),
-        gleak.capture(model, sgd(model), tmp_path),
-    ):
-        pytest.fail("the block was entered")
+    message = r"0\._extra_state in model.state_dict\(\) is dict"
+    refused(nn.Sequential(Counting(4, 2)), tmp_path, IncompatibleError, message)
 
 
 @pytest.mark.parametrize(
@@ -275,35 +270,13 @@ def test_a_state_that_is_not_only_tensors_is_refused_before_training(tmp_path: P
 def test_a_folder_that_cannot_be_is_refused_before_training(
     model: nn.Module, folder: Any, error: type[GleakError]
 ) -> None:
-    with (
-        pytest.raises(error, match=r"expected the path of a folder|py: not a folder"),
-        gleak.capture(model, sgd(model), folder),
-    ):
-        pytest.fail("the block was entered")
+    refused(model, folder, error, r"expected the path of a folder|py: not a folder")
 
 
-@pytest.mark.parametrize(
-    "client",
-    [
-        None,
-        True,
-        "a/../../../escaped",
-        "../truth-0",
-        "",
-        ".a",
-        "-a",
-        "a b",
-        "a\n",
-        "a\0",
-        "a" * 101,
-    ],
-)
+@pytest.mark.parametrize("client", [None, True, "a/../../../escaped", "", "a b", "a\0", "a" * 101])
 def test_the_name_of_a_client_is_no_path(model: nn.Module, tmp_path: Path, client: Any) -> None:
-    with (
-        pytest.raises(SpecError, match=r"client .*: give a name of at most 100 characters, let"),
-        gleak.capture(model, sgd(model), tmp_path / "round", client=client),
-    ):
-        pytest.fail("the block was entered")
+    message = r"client .*: give a name of at most 100 characters, let"
+    refused(model, tmp_path / "round", SpecError, message, client=client)
     assert not [*tmp_path.iterdir()]
 
 
@@ -342,13 +315,5 @@ def test_a_client_is_captured_once_and_with_its_round(
     optimizer = sgd(model)
     with gleak.capture(model, optimizer, tmp_path, client="a"):
         train(model, optimizer, truth)
-    with (
-        pytest.raises(DataError, match=r"client-a\.safetensors already exists"),
-        gleak.capture(model, optimizer, tmp_path, client="a"),
-    ):
-        pytest.fail("the block was entered")
-    with (
-        pytest.raises(DataError, match="began with other values than this model"),
-        gleak.capture(model, optimizer, tmp_path, client="b"),
-    ):
-        pytest.fail("the block was entered")
+    refused(model, tmp_path, DataError, r"client-a\.safetensors already exists", client="a")
+    refused(model, tmp_path, DataError, "began with other values than this model", client="b")

@@ -17,10 +17,6 @@ def captures(tmp_path: Path) -> Captures:
     return Captures(tmp_path / "captures")
 
 
-def test_a_file_is_found(captures: Captures) -> None:
-    assert captures.file("hand", MODEL) == captures.root / "hand/model.h5"
-
-
 @pytest.mark.parametrize(
     ("name", "file", "message"),
     [
@@ -36,6 +32,7 @@ def test_a_file_is_found(captures: Captures) -> None:
 def test_what_is_not_there_is_said_with_what_to_do(
     captures: Captures, name: str, file: str, message: str
 ) -> None:
+    assert captures.file("hand", MODEL) == captures.root / "hand/model.h5"
     with pytest.raises(DataError, match=message):
         captures.file(name, file)
 

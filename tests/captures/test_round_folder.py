@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gleak.captures.round_folder import RoundFolder, read_state, recorded_fields, rounds_in
+from gleak.captures.round_folder import Files, RoundFolder, read_state, recorded_fields, rounds_in
 from gleak.core.errors import ArtifactError
 
 STATE = {"weight": torch.ones(2)}
@@ -25,33 +25,18 @@ def client(folder: Path, name: str, **fields: str) -> Path:
 def test_clients_are_in_the_order_of_their_names(tmp_path: Path) -> None:
     paths = [client(tmp_path, name) for name in ("b", "a")]
     files = RoundFolder(tmp_path).files()
-    assert (files.before, files.sent, files.truth) == (
-        tmp_path / "before.safetensors",
-        paths[::-1],
-        [],
-    )
-
-
-def test_a_folder_of_something_else_is_named(tmp_path: Path) -> None:
+    assert files == Files(tmp_path / "before.safetensors", paths[::-1], [])
     with pytest.raises(ArtifactError, match=r"no client-\*\.safetensors; give the folder of one"):
         RoundFolder(tmp_path / "captured").files()
-
-
-def test_the_truth_of_some_clients_is_not_enough(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        client(tmp_path, name)
     save_file(STATE, RoundFolder(tmp_path).truth("a"))
     with pytest.raises(ArtifactError, match=r"truth-b\.safetensors: no such file, but other"):
         RoundFolder(tmp_path).files()
 
 
-def test_other_metadata_is_no_field(tmp_path: Path) -> None:
-    path = client(tmp_path, "a", local_lr="0.1", format="pt", victims="4")
-    assert recorded_fields([path]) == {"local_lr": "0.1"}
-
-
-def test_clients_with_other_fields_are_named(tmp_path: Path) -> None:
-    paths = [client(tmp_path, "a", local_lr="0.1"), client(tmp_path, "b", local_lr="0.2")]
+def test_fields_are_recorded_and_clients_with_others_are_named(tmp_path: Path) -> None:
+    fields = {"a": {"local_lr": "0.1", "format": "pt", "victims": "4"}, "b": {"local_lr": "0.2"}}
+    paths = [client(tmp_path, name, **metadata) for name, metadata in fields.items()]
+    assert recorded_fields(paths[:1]) == {"local_lr": "0.1"}
     with pytest.raises(ArtifactError, match=r"client-b\.safetensors: local_lr is 0\.2, but 0\.1"):
         recorded_fields(paths)
 
@@ -79,17 +64,9 @@ class Bomb:
         return Path.touch, (self.file,)
 
 
-def test_tensors_are_read_by_name(tmp_path: Path) -> None:
-    save_file(WEIGHTS, tmp_path / "state.safetensors")
-    assert torch.equal(read_state(tmp_path / "state.safetensors")["0.weight"], WEIGHTS["0.weight"])
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_what_is_no_safetensors_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"none\.safetensors: no such file"):
         read_state(tmp_path / "none.safetensors")
-
-
-def test_what_is_no_safetensors_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.safetensors").write_bytes(b"\x10" + bytes(30))
     with pytest.raises(ArtifactError, match="not a complete safetensors file"):
         read_state(tmp_path / "state.safetensors")

@@ -51,22 +51,11 @@ class Pair:
         """All stages up to the defence; gives the folder of the files."""
         cell = Cell.parse({**self.cell.strings(), **changes})
         upto, folder = cell.upto("defense"), self.captured
-        take_captured_model(
-            cell.upto("training"),
-            self.capture / "model.h5",
-            folder / "dataset.h5",
-            folder / "model.h5",
-        )
+        dataset, model = folder / "dataset.h5", folder / "model.h5"
+        take_captured_model(cell.upto("training"), self.capture / "model.h5", dataset, model)
         take_captured_update(upto, self.capture / "update.h5", folder / "update.h5")
-        take_captured_truth(
-            upto,
-            self.capture / "private.h5",
-            folder / "dataset.h5",
-            folder / "model.h5",
-            folder,
-            seed=SEED,
-            device="cpu",
-        )
+        truth = self.capture / "private.h5"
+        take_captured_truth(upto, truth, dataset, model, folder, seed=SEED, device="cpu")
         return folder
 
 
@@ -78,18 +67,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     for place in (folder, other):
         prepare_dataset(cell.dataset, data, SEED, place / "dataset.h5")
     training = parse("training", "untrained+init=uniform")
-    broadcast = folder / "model.h5"
-    train_model(cell.model, training, folder / "dataset.h5", broadcast, seed=SEED, device="cpu")
-    simulate_clients(
-        parse("client", f"fedavg+{FIELDS}+sends=weights"),
-        cell.defense,
-        folder / "dataset.h5",
-        broadcast,
-        folder,
-        spec="simulated",
-        seed=SEED,
-        device="cpu",
-    )
+    files, options = (folder / "dataset.h5", folder / "model.h5"), {"seed": SEED, "device": "cpu"}
+    train_model(cell.model, training, *files, **options)
+    client = parse("client", f"fedavg+{FIELDS}+sends=weights")
+    simulate_clients(client, cell.defense, *files, folder, spec="simulated", **options)
     import_capture(cell.upto("defense"), states(folder), Captures(data), data)
     return Pair(folder, other, Captures(data).folder("mine"), cell)
 
@@ -175,22 +156,16 @@ def test_a_client_that_says_otherwise_is_refused_with_the_field(
 def test_a_capture_of_another_model_or_dataset_is_refused(
     pair: Pair, changes: dict[str, str]
 ) -> None:
-    with pytest.raises(
-        ArtifactError, match=r"model\.h5: captured for digits\+size=8/lenet\+width=4/"
-    ):
+    with pytest.raises(ArtifactError, match=r"model\.h5: captured for digits\+size=8/lenet\+w"):
         pair.take(**changes)
 
 
 def test_a_dataset_that_has_lost_a_class_since_is_refused(pair: Pair, tmp_path: Path) -> None:
     dataset = Dataset.read(pair.simulated / "dataset.h5")
     replace(dataset, class_names=dataset.class_names[:9]).write(tmp_path / "dataset.h5")
+    files = pair.capture / "model.h5", tmp_path / "dataset.h5", tmp_path / "model.h5"
     with pytest.raises(ArtifactError, match=r"has 10 classes, but .* now has 9"):
-        take_captured_model(
-            pair.cell.upto("training"),
-            pair.capture / "model.h5",
-            tmp_path / "dataset.h5",
-            tmp_path / "model.h5",
-        )
+        take_captured_model(pair.cell.upto("training"), *files)
 
 
 def test_training_samples_that_a_client_holds_are_not_granted(pair: Pair, tmp_path: Path) -> None:
@@ -206,14 +181,7 @@ def test_training_samples_that_a_client_holds_are_not_granted(pair: Pair, tmp_pa
     few.write(tmp_path / "dataset.h5")
     held = replace(private, inputs=dataset.samples("train", own), labels=own)
     held.write(tmp_path / "held.h5")
-    take_captured_truth(
-        pair.cell.upto("defense"),
-        tmp_path / "held.h5",
-        tmp_path / "dataset.h5",
-        pair.simulated / "model.h5",
-        tmp_path,
-        seed=SEED,
-        device="cpu",
-    )
-    assert Granted.read(tmp_path / "granted/class_sample.h5").values.shape[1] == 0
-    assert Granted.read(tmp_path / "granted/auxiliary_inputs.h5").values.shape[1] == 0
+    files = tmp_path / "held.h5", tmp_path / "dataset.h5", pair.simulated / "model.h5"
+    take_captured_truth(pair.cell.upto("defense"), *files, tmp_path, seed=SEED, device="cpu")
+    for grant in ("class_sample", "auxiliary_inputs"):
+        assert Granted.read(tmp_path / f"granted/{grant}.h5").values.shape[1] == 0

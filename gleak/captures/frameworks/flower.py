@@ -1,14 +1,8 @@
 """Capture and measurement of Flower rounds by wrappers, which do not change the training.
 
-For each captured round the folder contains the broadcast ``round-<number>/before.safetensors`` and
-each client's reply ``round-<number>/client-<node>.safetensors``, in the format of ``gleak import``
-(docs/guide/real-updates.md). `Capturing` is for strategies that exchange messages
-(`flwr.serverapp.strategy`); for the older ones see `gleak.captures.frameworks.flower_classic`.
-
-`Gauging` measures what the updates of every round reveal to the server; the mods that do so at a
-client are in `flower_mods`, and `mean_of_measured` aggregates their metrics.
-
-Only this module, `flower_classic` and `flower_mods` need Flower (``pip install 'gleak[flower]'``).
+They are for strategies that exchange messages (`flwr.serverapp.strategy`); for the older ones see
+`flower_classic`. The mods that measure at a client are in `flower_mods`, and `mean_of_measured`
+aggregates their metrics. Only these modules need Flower (``pip install 'gleak[flower]'``).
 """
 
 from __future__ import annotations
@@ -34,15 +28,7 @@ FIRST = (1,)
 
 
 def named(arrays: Iterable[np.ndarray], names: Iterable[str]) -> Arrays:
-    """Return arrays by their names in the model.
-
-    Args:
-        arrays: arrays in the order of ``names``.
-        names: names in ``model.state_dict()``.
-
-    Raises:
-        IncompatibleError: the numbers of arrays and names differ.
-    """
+    """Return arrays by their names in ``model.state_dict()``, in one order and as many."""
     values, keys = list(arrays), list(names)
     if len(values) != len(keys):
         raise IncompatibleError(
@@ -52,15 +38,7 @@ def named(arrays: Iterable[np.ndarray], names: Iterable[str]) -> Arrays:
 
 
 def arrays_of(content: RecordDict, names: Sequence[str] | None = None) -> Arrays:
-    """Return the arrays of a message.
-
-    Args:
-        content: content of the message.
-        names: names of the arrays, if they are plain lists; None: as sent.
-
-    Raises:
-        IncompatibleError: the numbers of arrays and names differ.
-    """
+    """Return the arrays of a message, with these names if they are plain lists; see `named`."""
     records = content.array_records.values()
     arrays = {name: array.numpy() for record in records for name, array in record.items()}
     return named(arrays.values(), names or arrays)
@@ -71,14 +49,6 @@ class Wrapping(Strategy):
 
     What cannot be observed is logged. Names that do not fit the model are an error in the first
     round, before anything is trained.
-
-    Args:
-        strategy: wrapped strategy.
-        observer: of the rounds.
-        names: names of the arrays, if clients send plain lists of arrays; None: as sent.
-
-    Raises:
-        IncompatibleError: the strategy overrides start(), so its rounds cannot be observed.
     """
 
     def __init__(
@@ -134,11 +104,12 @@ class Wrapping(Strategy):
 
 
 class Capturing(Wrapping):
-    """Wrapper that captures rounds of a strategy that exchanges messages.
+    """Wrapper that captures rounds in the format of ``gleak import`` (docs/guide/real-updates.md).
 
     Args:
         strategy: wrapped strategy.
-        folder: output folder.
+        folder: output; in it ``round-<number>/before.safetensors``, as broadcast, and each client's
+            reply ``round-<number>/client-<node>.safetensors``.
         rounds: numbers of the rounds to capture; by default only the first.
         names: names of the arrays, if clients send plain lists of arrays; None: as sent.
 
@@ -202,14 +173,11 @@ def mean_of_measured(replies: list[RecordDict], weighted_by_key: str) -> MetricR
     clients = [record for reply in replies for record in reply.metric_records.values()]
     weights = np.array([record[weighted_by_key] for record in clients])
     names = [name for name in clients[0] if name != weighted_by_key]
-    values = {name: np.array([record[name] for record in clients]) for name in names}
-    return MetricRecord({name: _known_mean(value, weights) for name, value in values.items()})
-
-
-def _known_mean(values: np.ndarray, weights: np.ndarray) -> float | list[float]:
-    """Compute the mean of scalars or lists, Shape (clients, ...), that are not NaN."""
-    known = ~np.isnan(values).reshape(len(values), -1).any(1)
-    if not known.any():
-        return math.nan
-    mean: float | list[float] = np.average(values[known], 0, weights[known]).tolist()
-    return mean
+    means = MetricRecord()
+    for name in names:
+        values = np.array([record[name] for record in clients])  # scalars or lists
+        known = ~np.isnan(values).reshape(len(values), -1).any(1)
+        means[name] = (
+            np.average(values[known], 0, weights[known]).tolist() if known.any() else math.nan
+        )
+    return means

@@ -27,10 +27,7 @@ with needs_extra("flower"):
 class WrappingClassic(Strategy):
     """Wrapper that observes the rounds of a strategy; see `flower.Wrapping`.
 
-    Args:
-        strategy: wrapped strategy.
-        observer: of the rounds.
-        names: names of the arrays that clients send, those of ``model.state_dict()``.
+    Clients send plain lists of arrays, so their names, those of ``model.state_dict()``, are needed.
     """
 
     def __init__(self, strategy: Strategy, observer: Observer, names: Sequence[str]) -> None:
@@ -92,17 +89,7 @@ class WrappingClassic(Strategy):
 
 
 class CapturingClassic(WrappingClassic):
-    """Wrapper that captures rounds; see `gleak.captures.frameworks.flower.Capturing`.
-
-    Args:
-        strategy: wrapped strategy.
-        folder: output folder.
-        names: names of the arrays that clients send, those of ``model.state_dict()``.
-        rounds: numbers of the rounds to capture; by default only the first.
-
-    Raises:
-        DataError: a captured round of that number already exists in the folder.
-    """
+    """Wrapper that captures rounds; see `gleak.captures.frameworks.flower.Capturing`."""
 
     def __init__(
         self,
@@ -115,15 +102,7 @@ class CapturingClassic(WrappingClassic):
 
 
 class GaugingClassic(WrappingClassic):
-    """Wrapper that measures every round; see `gleak.captures.frameworks.flower.Gauging`.
-
-    Args:
-        strategy: wrapped strategy.
-        measure: such as a `gleak.Gauge` for the clients' model and training.
-        names: names of the arrays that clients send, those of ``model.state_dict()``.
-        limits: largest accepted value by metric; the others have none.
-        clients: number of clients that are measured in a round, the first whose updates can be.
-    """
+    """Wrapper that measures every round; see `gleak.captures.frameworks.flower.Gauging`."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from gleak.captures.frameworks.flower import arrays_of
 from gleak.captures.frameworks.observers import (
@@ -87,13 +87,7 @@ class GaugingMod:
         return {}
 
     def measured(self, before: Arrays, reply: Message, context: Context) -> dict[str, float]:
-        """Return the metrics of an update; none if they cannot be measured.
-
-        Args:
-            before: arrays that the client received.
-            reply: with the arrays after training.
-            context: of the client, for the true samples.
-        """
+        """Return the metrics of an update; none if they cannot be measured."""
         with unharmed(f"client {reply.metadata.src_node_id}"):
             truth = None if self.truth is None else self.truth(context)
             after = arrays_of(reply.content, self.names)
@@ -136,10 +130,6 @@ class Deferred:
         if not self.expected > 0:
             raise SpecError(f"expected={self.expected}: give the seconds of a measurement, above 0")
 
-    def unmeasured(self, mod: GaugingMod) -> dict[str, float]:
-        """Return the metrics of a client before its first measurement."""
-        return unknown(mod.metrics if self.metrics is None else self.metrics)
-
 
 class Budgeted:
     """Mod that measures as many rounds as a share of the training's time pays for.
@@ -178,7 +168,10 @@ class Budgeted:
         if not share > 0:
             raise SpecError(f"share={share}: give a number above 0, such as 0.05")
         self.mod, self.share, self.clock = mod, share, clock
-        self._unmeasured = first.unmeasured(mod) if first else {}
+        names: Collection[str] = ()
+        if first:
+            names = mod.metrics if first.metrics is None else first.metrics
+        self._unmeasured = unknown(names)
         self._start = TimeSpent(last=first.expected if first else 0.0)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -186,10 +179,11 @@ class Budgeted:
         if not trains(message):
             return call_next(message, context)
         start = self.clock()
-        spent = TimeSpent.of_record(context.state.get(TIMES, self._start.record))
-        measures = spent.affords(self.share)
-        before = self.mod.received(message) if measures else None
-        reply, training = self._timed(message, context, call_next)
+        spent = TimeSpent(**context.state.get(TIMES, asdict(self._start)))
+        before = self.mod.received(message) if spent.affords(self.share) else None
+        begun = self.clock()
+        reply = call_next(message, context)
+        training = self.clock() - begun
         if not reply.has_content():
             return reply
         if before is None:
@@ -197,36 +191,23 @@ class Budgeted:
         else:
             self._measure(before, reply, context)
             spent = spent.with_measured_round(training, self.clock() - start - training)
-        context.state[TIMES] = MetricRecord(spent.record)
+        context.state[TIMES] = MetricRecord(asdict(spent))
         if MEASURED not in context.state:
             return with_metrics(reply, {**self._unmeasured, **spent.metrics})
         return self.mod.answer(message, reply, {**context.state[MEASURED], **spent.metrics})
 
     def _measure(self, before: Arrays, reply: Message, context: Context) -> None:
         measured = self.mod.measured(before, reply, context)
-        if measured:
-            self._check_names(measured)
-        else:
+        if not measured:
             last = context.state.get(MEASURED, self._unmeasured)
             measured = unknown(last) or self.mod.unmeasured()
-        context.state[MEASURED] = MetricRecord(measured)
-
-    def _check_names(self, measured: Mapping[str, float]) -> None:
-        """Raise a `SpecError` if the metrics sent before the first measurement have other names."""
-        if self._unmeasured and measured.keys() != self._unmeasured.keys():
+        elif self._unmeasured and measured.keys() != self._unmeasured.keys():
             raise SpecError(
                 f"Deferred: the metrics {', '.join(self._unmeasured)} are sent before the first "
                 f"measurement, but {', '.join(measured)} are measured; give "
                 f"metrics={tuple(measured)}"
             )
-
-    def _timed(
-        self, message: Message, context: Context, call_next: ClientAppCallable
-    ) -> tuple[Message, float]:
-        """Train; return the reply and the seconds that it took."""
-        start = self.clock()
-        reply = call_next(message, context)
-        return reply, self.clock() - start
+        context.state[MEASURED] = MetricRecord(measured)
 
 
 class Periodic:
@@ -263,11 +244,7 @@ def with_metrics(reply: Message, metrics: Mapping[str, float]) -> Message:
 
 
 def round_of(message: Message) -> int:
-    """Return the number of a message's round, as Flower's strategies send it.
-
-    Raises:
-        IncompatibleError: it is missing.
-    """
+    """Return the number of a message's round, as Flower's strategies send it."""
     for record in message.content.config_records.values():
         if ROUND in record:
             return int(record[ROUND])

@@ -29,14 +29,7 @@ from gleak.captures.frameworks.observers import (
     unharmed,
     unknown,
 )
-from gleak.captures.round_folder import (
-    ROUND,
-    Arrays,
-    RoundFolder,
-    State,
-    read_state,
-    write_state,
-)
+from gleak.captures.round_folder import ROUND, RoundFolder, State, read_state, write_state
 from gleak.core.errors import SpecError, needs_extra
 
 with needs_extra("nvflare"):
@@ -83,15 +76,10 @@ class RoundFilter(DXOFilter):
 
     @override
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
-        """Observe what passes, and leave it as it is.
-
-        Raises:
-            SpecError: the filter was not added for the data of tasks.
-        """
-        if (
-            receives := self.get_prop(FilterContextKey.CHAIN_TYPE)
-            == FilterChainType.TASK_DATA_CHAIN
-        ):
+        """Observe what passes, and leave it as it is."""
+        chain = self.get_prop(FilterContextKey.CHAIN_TYPE)
+        receives = chain == FilterChainType.TASK_DATA_CHAIN
+        if receives:
             number = shareable.get_header(AppConstants.CURRENT_ROUND, UNNUMBERED)
             fl_ctx.set_prop(NUMBER, number, private=True, sticky=False)
         number = fl_ctx.get_prop(NUMBER)
@@ -130,14 +118,22 @@ class CapturingFilter(RoundFilter):
     @override
     def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
         with unharmed(place(number, fl_ctx)):
-            _write_before(self._files(number), fl_ctx.get_identity_name(), state_of(dxo.data))
+            files, before = self._files(number), state_of(dxo.data)
+            files.check_new(fl_ctx.get_identity_name(), before)
+            write_state(files.before, before)
             fl_ctx.set_prop(self._begun, True, private=True, sticky=False)
 
     @override
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
-        if fl_ctx.get_prop(self._begun):
-            with unharmed(place(number, fl_ctx)):
-                _write_after(self._files(number), fl_ctx.get_identity_name(), dxo)
+        if not fl_ctx.get_prop(self._begun):
+            return
+        with unharmed(place(number, fl_ctx)):
+            files, after = self._files(number), state_of(dxo.data)
+            if dxo.data_kind == DataKind.WEIGHT_DIFF:
+                after = added(read_state(files.before), after)
+            steps = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
+            fields = {"local_steps": str(steps)} if steps else None
+            write_state(files.client(fl_ctx.get_identity_name()), after, fields)
 
     @property
     def _begun(self) -> str:
@@ -151,20 +147,6 @@ class CapturingFilter(RoundFilter):
 def place(number: int, fl_ctx: FLContext) -> str:
     """Return the name of a client's round in logs."""
     return f"round {number}, client {fl_ctx.get_identity_name()}"
-
-
-def _write_before(files: RoundFolder, site: str, before: State) -> None:
-    files.check_new(site, before)
-    write_state(files.before, before)
-
-
-def _write_after(files: RoundFolder, site: str, dxo: DXO) -> None:
-    """Write what a client sends as its state after training."""
-    after = state_of(dxo.data)
-    if dxo.data_kind == DataKind.WEIGHT_DIFF:
-        after = added(read_state(files.before), after)
-    steps = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
-    write_state(files.client(site), after, {"local_steps": str(steps)} if steps else None)
 
 
 class GaugingFilter(RoundFilter):
@@ -205,11 +187,7 @@ class GaugingFilter(RoundFilter):
 
     @override
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
-        """Measure what the client sends, and report it.
-
-        Raises:
-            ContentBlockedException: a metric exceeds its limit.
-        """
+        """Measure what the client sends, report it, and block it above a limit."""
         measured = self.measured(number, dxo, fl_ctx)
         self.report(number, measured, fl_ctx)
         block(number, over_limits(measured, self.limits))
@@ -220,7 +198,8 @@ class GaugingFilter(RoundFilter):
             before, after = fl_ctx.get_prop(RECEIVED), state_of(dxo.data)
             if dxo.data_kind == DataKind.WEIGHT_DIFF:
                 after = added(before, after)
-            measured = measured_by(self._measure, arrays_of(before), arrays_of(after), None)
+            arrays = ({name: value.numpy() for name, value in s.items()} for s in (before, after))
+            measured = measured_by(self._measure, *arrays, None)
             self._metrics = measured.keys()
             return measured
         return unknown([*self._metrics, *self.limits])
@@ -306,28 +285,13 @@ class BudgetedGaugingFilter(GaugingFilter):
 
 
 def block(number: int, over: str) -> None:
-    """Block the result of a task if metrics exceed their limits.
-
-    Args:
-        number: of the round.
-        over: which do; empty if none does.
-
-    Raises:
-        ContentBlockedException: FLARE then sends an error in place of the result.
-    """
+    """Block the result of a task if a clause says which metrics exceed their limits."""
     if over:
         raise ContentBlockedException(f"round {number}: {over}; the update is withheld")
 
 
 def imported(name: str) -> Any:
-    """Return an object by its name.
-
-    Args:
-        name: module.name, of a module on the path of the client.
-
-    Raises:
-        SpecError: there is none.
-    """
+    """Return an object by its name, module.name."""
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(import_module(module), attribute)
@@ -340,11 +304,6 @@ def imported(name: str) -> Any:
 def added(before: State, changes: State) -> State:
     """Return a state after changes of some of its values."""
     return {**before, **{name: before[name] + change for name, change in changes.items()}}
-
-
-def arrays_of(state: State) -> Arrays:
-    """Return a state dict as arrays."""
-    return {name: value.numpy() for name, value in state.items()}
 
 
 def state_of(values: Mapping[str, Any]) -> State:

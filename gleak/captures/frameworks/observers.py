@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,6 @@ def unharmed(subject: str) -> Iterator[None]:
     """Log what goes wrong in the block, in place of raising it, so that a training goes on.
 
     Errors that gleak raises on purpose are one line with the reason; others have their traceback.
-
-    Args:
-        subject: what is observed, such as a round and a client.
     """
     try:
         yield
@@ -71,15 +68,12 @@ class Observer(ABC):
 
     @abstractmethod
     def observe(self, number: int, before: Arrays, after: Mapping[str, Read]) -> dict[str, float]:
-        """Observe a round.
+        """Observe a round; return metrics to add to those of the round.
 
         Args:
-            number: number of the round.
+            number: of the round.
             before: arrays that were broadcast.
             after: reads the arrays returned by each client, by the name of the client.
-
-        Returns:
-            Metrics to add to those of the round.
 
         Raises:
             ExposedError: a limit that the user has set is exceeded.
@@ -164,8 +158,10 @@ class Gauged(Observer):
         if not measured:
             return unknown(self._metrics or metrics_of_gauge(knows_truth=False))
         self._metrics |= dict.fromkeys(chain.from_iterable(measured))
+        values = {name: [m[name] for m in measured if name in m] for name in self._metrics}
         largest = {
-            name: _largest(each.get(name, math.nan) for each in measured) for name in self._metrics
+            name: max((value for value in known if not math.isnan(value)), default=math.nan)
+            for name, known in values.items()
         }
         limits = {k: v for k, v in self.limits.items() if not math.isnan(largest.get(k, 0))}
         if over := over_limits(largest, limits):
@@ -176,11 +172,6 @@ class Gauged(Observer):
 def measured_by(measure: Measure, *update: Any) -> dict[str, float]:
     """Return the metrics of an update as numbers, which frameworks can send."""
     return {name: float(value) for name, value in measure(*update).items()}
-
-
-def _largest(values: Iterable[float]) -> float:
-    """Return the largest value that is known, NaN if none is."""
-    return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def over_limits(measured: Mapping[str, float], limits: Mapping[str, float]) -> str:
@@ -213,16 +204,6 @@ class TimeSpent:
     measuring: float = 0.0
     last: float = 0.0
     age: float = math.nan
-
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> TimeSpent:
-        """Return what `record` wrote."""
-        return cls(**record)
-
-    @property
-    def record(self) -> dict[str, float]:
-        """All fields, to keep them between two rounds."""
-        return asdict(self)
 
     @property
     def metrics(self) -> dict[str, float]:

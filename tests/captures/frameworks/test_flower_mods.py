@@ -81,12 +81,8 @@ def failing(*_: Any) -> dict[str, float]:
 def test_an_update_that_cannot_be_measured_is_sent_unless_there_are_limits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    mod = GaugingMod(shift)
-    for measure, names in (
-        (failing, metrics_of_gauge(knows_truth=False)),
-        (shift, ("grown", "known")),
-        (failing, ("grown", "known")),
-    ):
+    mod, of_gauge, of_shift = GaugingMod(shift), metrics_of_gauge(False), ("grown", "known")
+    for measure, names in ((failing, of_gauge), (shift, of_shift), (failing, of_shift)):
         mod.measure = measure
         reply = mod(asked(), None, trained)
         found = dict(reply.content["metrics"])
@@ -125,12 +121,9 @@ def test_other_messages_pass_a_mod() -> None:
 
 def test_a_mod_of_some_rounds_is_left_out_of_the_others() -> None:
     sparing = Periodic(GaugingMod(shift), every=3)
-    found = {
-        number: "grown"
-        in sparing(asked(**{"server-round": number}), None, trained).content["metrics"]
-        for number in range(1, 8)
-    }
-    assert [number for number, measured in found.items() if measured] == [1, 4, 7]
+    replies = [sparing(asked(**{"server-round": n}), None, trained) for n in range(1, 8)]
+    measured = [n for n, reply in enumerate(replies, 1) if "grown" in reply.content["metrics"]]
+    assert measured == [1, 4, 7]
     assert "grown" not in sparing(asked("evaluate"), None, trained).content["metrics"]
     with pytest.raises(IncompatibleError, match="no 'server-round'"):
         sparing(asked(), None, trained)
@@ -190,10 +183,8 @@ def test_clients_of_different_speed_are_aggregated() -> None:
 
 def test_a_limit_holds_until_a_round_is_measured_to_be_within_it() -> None:
     client = Timed(training=1, measuring=0.5, grown=9)
-    replies = client.rounds(6, limits={"grown": 5})
-    assert {reply.error.reason for reply in replies} == {
-        "the update is withheld: grown is 9, limit 5"
-    }
+    reasons = {reply.error.reason for reply in client.rounds(6, limits={"grown": 5})}
+    assert reasons == {"the update is withheld: grown is 9, limit 5"}
     client.grown = 3
     answered = [reply.has_content() for reply in client.rounds(8, limits={"grown": 5})]
     assert answered == [False] * 2 + [True] * 6
@@ -214,14 +205,9 @@ def test_a_deferred_measurement_is_made_when_the_share_pays_for_what_it_is_expec
 
 
 def test_a_deferred_measurement_exceeds_the_share_by_the_error_of_the_estimate_only() -> None:
-    client = Timed(training=1, measuring=0.75)
-    replies = client.rounds(60, Deferred(0.5, ["grown"]))
-    trained = range(1, 61)
-    spent = [
-        overhead * rounds
-        for overhead, rounds in zip(metrics(replies, "gleak-overhead"), trained, strict=True)
-    ]
-    excess = [time - 0.125 * rounds for time, rounds in zip(spent, trained, strict=True)]
+    replies = Timed(training=1, measuring=0.75).rounds(60, Deferred(0.5, ["grown"]))
+    overheads = enumerate(metrics(replies, "gleak-overhead"), start=1)
+    excess = [(overhead - 0.125) * rounds for rounds, overhead in overheads]
     assert max(excess) == pytest.approx(0.75 - 0.5 - 0.125)
     assert metrics(replies, "gleak-age").index(0, 5) == 12
 
@@ -237,12 +223,9 @@ def test_clients_that_have_and_have_not_measured_are_aggregated() -> None:
 
 
 def test_limits_begin_with_the_first_measurement() -> None:
-    first, limits = Deferred(0.25, ["grown"]), {"grown": 1}
-    answered = [
-        reply.has_content()
-        for reply in Timed(training=1, measuring=0.25).rounds(4, first, limits=limits)
-    ]
-    assert answered == [True, True, False, False]
+    client = Timed(training=1, measuring=0.25)
+    replies = client.rounds(4, Deferred(0.25, ["grown"]), limits={"grown": 1})
+    assert [reply.has_content() for reply in replies] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("first", [None, Deferred(0.25, ["grown"])])
@@ -252,9 +235,8 @@ def test_a_budget_keeps_the_names_of_what_cannot_be_measured(first: Deferred | N
         client.rounds(1)
     client.measure = failing
     replies = client.rounds(9, first)
-    assert {tuple(reply.content["metrics"]) for reply in replies} == {
-        ("num-examples", "grown", "gleak-age", "gleak-overhead")
-    }
+    names = {tuple(reply.content["metrics"]) for reply in replies}
+    assert names == {("num-examples", "grown", "gleak-age", "gleak-overhead")}
     assert math.isnan(metrics(replies, "grown")[-1])
     assert not client.rounds(1, first, limits={"grown": 9})[-1].has_content()
     client.measure = lambda *_: {"grown": 3}
@@ -269,22 +251,18 @@ def test_names_that_were_announced_are_those_that_are_measured() -> None:
         Deferred(0)
 
 
-def truth_of(context: Context) -> tuple[int, int]:
-    return (1, 2)
-
-
-@pytest.mark.parametrize("truth", [None, truth_of])
+@pytest.mark.parametrize("truth", [None, lambda context: (1, 2)])
 def test_the_metrics_of_a_gauge_are_announced_unless_others_are(truth: Any) -> None:
-    unmeasured = Deferred().unmeasured(GaugingMod(shift, truth))
-    assert tuple(unmeasured) == metrics_of_gauge(knows_truth=truth is not None)
+    (reply,) = Timed(training=1, measuring=1).rounds(1, Deferred(), truth=truth)
+    _, *announced = [*reply.content["metrics"]][:-2]
+    assert tuple(announced) == metrics_of_gauge(knows_truth=truth is not None)
 
 
 def test_a_budget_leaves_other_messages_and_failed_training_alone() -> None:
     client = Timed(training=1, measuring=0.5)
     mod = Budgeted(GaugingMod(client.measure), clock=lambda: client.now)
-    assert dict(mod(asked("evaluate"), client.context, trained).content["metrics"]) == {
-        "num-examples": 5
-    }
+    evaluated = mod(asked("evaluate"), client.context, trained).content["metrics"]
+    assert dict(evaluated) == {"num-examples": 5}
 
     def failed(message: Message, context: Context) -> Message:
         return Message(Error(0, "out of memory"), reply_to=message)

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from gleak.captures.frameworks.observers import metrics_of_gauge
-from gleak.captures.round_folder import RoundFolder, recorded_fields
+from gleak.captures.round_folder import Arrays, RoundFolder, recorded_fields
 from gleak.core.errors import ArtifactError, SpecError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -51,7 +51,7 @@ class Task:
         self.context = FLContext()
         self.context.get_identity_name = lambda: self.site
 
-    def receive(self, filtering: DXOFilter, values: Any = BEFORE) -> dict[str, np.ndarray]:
+    def receive(self, filtering: DXOFilter, values: Any = BEFORE) -> Arrays:
         """What is left of values that pass a new filter of task data."""
         sent = DXO(DataKind.WEIGHTS, data=values).to_shareable()
         if self.number is not None:
@@ -59,17 +59,13 @@ class Task:
         return self._passed(filtering, FilterChainType.TASK_DATA_CHAIN, sent)
 
     def send(
-        self,
-        filtering: DXOFilter,
-        values: Any = AFTER,
-        kind: str = DataKind.WEIGHTS,
-        **meta: Any,
-    ) -> dict[str, np.ndarray]:
+        self, filtering: DXOFilter, values: Any = AFTER, kind: str = DataKind.WEIGHTS, **meta: Any
+    ) -> Arrays:
         """What is left of values that pass a new filter of task results."""
         sent = DXO(kind, data=values, meta=meta).to_shareable()
         return self._passed(filtering, FilterChainType.TASK_RESULT_CHAIN, sent)
 
-    def _passed(self, filtering: DXOFilter, chain: str, sent: Shareable) -> dict[str, np.ndarray]:
+    def _passed(self, filtering: DXOFilter, chain: str, sent: Shareable) -> Arrays:
         filtering.set_prop(FilterContextKey.CHAIN_TYPE, chain)
         return from_shareable(filtering.process(sent, self.context)).data
 
@@ -81,10 +77,7 @@ def test_a_round_is_written_and_passes_unchanged(tmp_path: Path) -> None:
         steps = {MetaKey.NUM_STEPS_CURRENT_ROUND: 7}
         assert task.send(CapturingFilter(str(tmp_path)), **steps) is AFTER
     files = RoundFolder(tmp_path / "round-0").files()
-    assert [path.name for path in files.sent] == [
-        "client-site-1.safetensors",
-        "client-site-2.safetensors",
-    ]
+    assert [path.stem for path in files.sent] == ["client-site-1", "client-site-2"]
     assert recorded_fields(files.sent) == {"local_steps": "7"}
     for path, state in ((files.before, BEFORE), (files.sent[0], AFTER)):
         found = load_file(path)
@@ -135,9 +128,7 @@ def test_a_round_that_exists_is_left_as_it_is_and_the_training_goes_on(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
 
 
-def grown(
-    before: dict[str, np.ndarray], after: dict[str, np.ndarray], truth: None
-) -> dict[str, float]:
+def grown(before: Arrays, after: Arrays, truth: None) -> dict[str, float]:
     """A measure: by how much the weights grew, which is finite."""
     assert truth is None
     if not np.isfinite(after["weight"]).all():
@@ -149,45 +140,45 @@ MEASURE = f"{__name__}.grown"
 
 
 def gauged(
-    sent: dict[str, np.ndarray], number: int = 0, kind: str = DataKind.WEIGHTS, **options: Any
+    sent: Arrays, number: int = 0, kind: str = DataKind.WEIGHTS, **options: Any
 ) -> list[tuple[str, float, int]]:
     """What the filters of a task report: names, values and rounds."""
     task, told = Task(number), []
 
-    def gauging() -> GaugingFilter:
-        made = GaugingFilter(MEASURE, **options)
-        made.fire_event = lambda event_type, fl_ctx: told.append(
-            from_shareable(fl_ctx.get_prop(FLContextKey.EVENT_DATA)).data
-        )
-        return made
+    def hear(event_type: str, fl_ctx: FLContext) -> None:
+        event = from_shareable(fl_ctx.get_prop(FLContextKey.EVENT_DATA)).data
+        told.append((event["track_key"], event["track_value"], event["global_step"]))
 
-    assert task.receive(gauging()) is BEFORE
-    assert task.send(gauging(), sent, kind) is sent
-    return [(each["track_key"], each["track_value"], each["global_step"]) for each in told]
+    filters = [GaugingFilter(MEASURE, **options) for _ in range(2)]
+    for made in filters:
+        made.fire_event = hear
+    assert task.receive(filters[0]) is BEFORE
+    assert task.send(filters[1], sent, kind) is sent
+    return told
+
+
+LARGER = {"weight": BEFORE["weight"] + 2}
 
 
 def test_a_client_reports_what_it_measures() -> None:
-    larger = {"weight": BEFORE["weight"] + 2}
     expected = [("grown", pytest.approx(2), 6)]
-    assert gauged(larger, 6) == gauged(larger, 6, every=3) == expected
+    assert gauged(LARGER, 6) == gauged(LARGER, 6, every=3) == expected
     assert gauged({"weight": np.full((2, 3), 2.0)}, 6, DataKind.WEIGHT_DIFF) == expected
-    assert gauged(larger, 7, every=3) == []
+    assert gauged(LARGER, 7, every=3) == []
 
 
 def test_an_update_above_a_limit_is_blocked() -> None:
-    larger = {"weight": BEFORE["weight"] + 2}
-    gauged(larger, limits={"grown": 2.5})
+    gauged(LARGER, limits={"grown": 2.5})
     with pytest.raises(ContentBlockedException, match="round 4: grown is 2, limit 1; the update"):
-        gauged(larger, 4, limits={"grown": 1})
+        gauged(LARGER, 4, limits={"grown": 1})
 
 
 BROKEN = {"weight": np.full((2, 3), np.nan)}
-MALFORMED = {"weights": np.zeros(2)}
 
 
-@pytest.mark.parametrize("sent", [BROKEN, MALFORMED], ids=["NaN", "malformed"])
+@pytest.mark.parametrize("sent", [BROKEN, {"weights": np.zeros(2)}], ids=["NaN", "malformed"])
 def test_an_update_that_cannot_be_measured_passes_unless_there_are_limits(
-    sent: dict[str, np.ndarray], caplog: pytest.LogCaptureFixture
+    sent: Arrays, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = gauged(sent, 3)
     assert {name for name, _, _ in told} == {*metrics_of_gauge(knows_truth=False)}
@@ -204,9 +195,6 @@ def test_a_budget_survives_what_cannot_be_measured() -> None:
     assert site.told["grown"][8] == pytest.approx(2)
     guarded = Site()
     assert guarded.rounds(range(3), BROKEN, limits={"grown": 9}) == [0, 1, 2]
-
-
-LARGER = {"weight": BEFORE["weight"] + 2}
 
 
 @dataclass
@@ -261,9 +249,8 @@ def test_a_share_of_the_time_is_kept(expected: float, first: int) -> None:
     assert min(site.told["grown"]) == first
     overheads = site.told["gleak-overhead"]
     assert max(overhead for number, overhead in overheads.items() if number > 3) <= 0.125
-    assert [number for number, age in site.told["gleak-age"].items() if age == 0] == [
-        *site.told["grown"]
-    ]
+    measured = [number for number, age in site.told["gleak-age"].items() if age == 0]
+    assert measured == [*site.told["grown"]]
     assert site.now == pytest.approx(30 + 0.5 * len(site.told["grown"]))
     assert overheads[29] == pytest.approx(0.5 * len(site.told["grown"]) / 30)
 
@@ -276,12 +263,9 @@ def test_updates_are_blocked_until_one_is_measured_within_the_limits() -> None:
     assert waiting.rounds(range(6), limits=limits, expected=0.5) == [4, 5]
 
 
-def test_a_share_of_nothing_is_refused() -> None:
-    with pytest.raises(SpecError, match="share=0: give a number above 0"):
-        BudgetedGaugingFilter(MEASURE, share=0)
-
-
 @pytest.mark.parametrize("name", ["grown", "no_module.grown", f"{__name__}.shrunk"])
-def test_a_measure_that_is_not_there_is_named(name: str) -> None:
+def test_what_cannot_be_measured_is_refused(name: str) -> None:
     with pytest.raises(SpecError, match=f"measure '{name}': .*give module.name"):
         GaugingFilter(name)
+    with pytest.raises(SpecError, match="share=0: give a number above 0"):
+        BudgetedGaugingFilter(MEASURE, share=0)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gleak.artifacts.refused import refusing
+from gleak.artifacts.store import refusing
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record

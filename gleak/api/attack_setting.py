@@ -21,10 +21,8 @@ from gleak.api.tensors import (
 )
 from gleak.api.user_network import GivenNetwork, describe_samples, modality_of
 from gleak.artifacts.encodings import Dense, Sparse
-from gleak.artifacts.granted import GRANTS, Granted
-from gleak.artifacts.knowledge import Knowledge
-from gleak.artifacts.model import Secret
-from gleak.artifacts.update import Update
+from gleak.artifacts.model import Knowledge, Secret
+from gleak.artifacts.update import GRANTS, Granted, Update
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import (

@@ -20,7 +20,7 @@ from gleak.core.errors import ArtifactError, DamagedError, RefusedError, nearest
 from gleak.core.lazy import h5py
 
 REFUSED = "gleak/refused"
-"""Format of the file that replaces a refused artifact; see `gleak.artifacts.refused`."""
+"""Format of the file that replaces a refused artifact; see `gleak.artifacts.store`."""
 MOST_COMPRESSED = 1100
 """Maximum compression ratio; that of deflate is 1032."""
 SMALL_BYTES = 4096

@@ -10,7 +10,9 @@ if the disk is full, HDF5 itself can neither name the cause nor close the file (
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,6 +22,7 @@ import numpy as np
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.integrity import digest_values, seal, seal_group, set_attribute
 from gleak.artifacts.reading import (
+    REFUSED,
     SMALL_BYTES,
     chosen_keys,
     load_array,
@@ -35,6 +38,7 @@ from gleak.artifacts.schema import (
     check,
     dims_of,
 )
+from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.lazy import h5py
 
 CHUNK_BYTES = 2**20  # HDF5 caches this much of a dataset; larger chunks are unpacked repeatedly
@@ -216,3 +220,45 @@ def _load_field(
         return load_array(file, name, select)
     group = member(file, name, h5py.Group)
     return {key: load_array(group, key, select) for key in chosen_keys(group, only)}
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused(Artifact):
+    """A recorded refusal; reading it as any other artifact raises a `RefusedError` with its reason.
+
+    Args:
+        reason: why the artifact cannot be made, and what to change.
+    """
+
+    format: ClassVar[str] = REFUSED
+
+    reason: str = attribute("")
+
+
+@contextmanager
+def refusing(*outputs: Path | str) -> Iterator[None]:
+    """Write refusals in place of all outputs of a job if its specs are incompatible.
+
+    Jobs that depend on it are refused for the same reason; all others are unaffected.
+
+    Args:
+        outputs: artifacts that the block writes; existing files are replaced.
+    """
+    try:
+        yield
+    except IncompatibleError as error:
+        reason = " ".join(str(error).split())
+        logger.warning("refused: %s", reason)
+        for path in outputs:
+            Refused(reason=reason).write(path)
+
+
+def refusal_in(path: Path | str) -> str | None:
+    """Return the reason of a refusal; None if the file is missing or another artifact."""
+    try:
+        return Refused.read(path).reason
+    except ArtifactError:
+        return None

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gleak.artifacts.granted import Granted
+from gleak.artifacts.update import Granted
 
 VALUES = np.arange(6.0).reshape(3, 2)
 

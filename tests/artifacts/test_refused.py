@@ -10,7 +10,7 @@ import pytest
 from gleak.artifacts.inspect import describe_file
 from gleak.artifacts.private import Private
 from gleak.artifacts.reading import content_digest
-from gleak.artifacts.refused import Refused, refusal_in, refusing
+from gleak.artifacts.store import Refused, refusal_in, refusing
 from gleak.artifacts.update import Update
 from gleak.core.errors import ArtifactError, DamagedError, IncompatibleError, RefusedError
 

@@ -14,15 +14,13 @@ from hypothesis.extra import numpy as npst
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Dense, Encoded, Factored, Quantized, Rounded, Signs, Sparse
-from gleak.artifacts.granted import Granted
-from gleak.artifacts.knowledge import Knowledge
-from gleak.artifacts.model import Model, Secret
+from gleak.artifacts.model import Knowledge, Model, Secret
 from gleak.artifacts.private import Private
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.schema import ArraySchema, array_fields, attribute_fields
 from gleak.artifacts.store import Artifact
-from gleak.artifacts.update import Update
+from gleak.artifacts.update import Granted, Update
 from gleak.runtime.checkpointing import Checkpoint
 
 DECLARED = [Checkpoint, Dataset, Granted, Knowledge, Model, Private, Reconstruction, Secret]

@@ -65,8 +65,7 @@ class Knowledge(Artifact):
         buffers: buffers of the network, by name.
         loss_step: steps at which losses were recorded.
         losses: by name, the mean since the previous record.
-        fingerprints: hash of each public sample used in training, see
-            `gleak.knowledge.loading`.
+        fingerprints: hash of each public sample used in training, see `gleak.knowledge.loading`.
     """
 
     format: ClassVar[str] = "gleak/knowledge"

@@ -8,12 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gleak.artifacts.encodings import (
-    Encoded,
-    check_encoded,
-    load_encoded,
-    store_encoded,
-)
+from gleak.artifacts.encodings import Encoded, check_encoded, load_encoded, store_encoded
 from gleak.artifacts.integrity import attribute_of
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reading import chosen_keys, load_attributes, member
@@ -58,12 +53,12 @@ class Update(Artifact):
             raise ArtifactError(f"{where}: /update contains no parameter")
         for name, encoded in self.update.items():
             check_encoded(where, f"/update/{name}", encoded)
-        first, *others = self.update
+        first = next(iter(self.update))
         expected = self.update[first].leading
-        for name in others:
-            if (found := self.update[name].leading) != expected:
+        for name, encoded in self.update.items():
+            if encoded.leading != expected:
                 raise ArtifactError(
-                    f"{where}: /update/{name} has (victim, round) = {found}, "
+                    f"{where}: /update/{name} has (victim, round) = {encoded.leading}, "
                     f"but /update/{first} has {expected}"
                 )
 
@@ -97,15 +92,13 @@ GRANTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Granted(Artifact):
-    """One piece of granted knowledge, per victim or shared by all.
-
-    The grants are described in `gleak.simulation.grants`.
+    """One piece of granted knowledge (`gleak.simulation.grants`), per victim or shared by all.
 
     Args:
         grant: one of `GRANTS`.
         shared: True if the values are the same for all victims, and stored once.
-        values: Shape (V, ...), samples in [0, 1], labels, activations or their
-            statistics; (1, ...) if shared.
+        values: Shape (V, ...), samples in [0, 1], labels, activations or their statistics; (1, ...)
+            if shared.
     """
 
     format: ClassVar[str] = "gleak/granted"
@@ -119,6 +112,4 @@ class Granted(Artifact):
     @classmethod
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
         """Load the values; shared ones are loaded whole for any range of victims."""
-        return super()._load(
-            file, only, victims if not attribute_of(file, "shared") else slice(None)
-        )
+        return super()._load(file, only, slice(None) if attribute_of(file, "shared") else victims)

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gleak.artifacts.atomic import renamed
+from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError, DataError
 from gleak.core.spec import checked_name
 
@@ -206,7 +206,7 @@ def write_state(
         ArtifactError: no permission or no space; no partial file remains.
     """
     tensors = {name: torch.as_tensor(value) for name, value in values.items()}
-    with renamed(path, private=True) as temporary:
+    with atomic(path, private=True, durable=False) as temporary:
         save_file(tensors, temporary, metadata)
 
 

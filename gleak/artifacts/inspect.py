@@ -72,10 +72,11 @@ def _describe_dataset(dataset: h5py.Dataset) -> tuple[str, ...]:
 
 def _statistics(dataset: h5py.Dataset) -> list[str]:
     """Return min, mean, max and std as text; sums of squares merge as in Chan et al. (1979)."""
-    if dataset.chunks:
-        parts = (dataset[part] for part in dataset.iter_chunks())
-    else:
-        parts = iter([load_array(dataset.parent, dataset.name.rpartition("/")[2])])
+    parts = (
+        (dataset[part] for part in dataset.iter_chunks())
+        if dataset.chunks
+        else ([load_array(dataset.parent, dataset.name.rpartition("/")[2])])
+    )
     count, mean, squares, smallest, largest = 0, 0.0, 0.0, np.inf, -np.inf
     for values in (np.asarray(part, np.float64) for part in parts):
         if values.size:

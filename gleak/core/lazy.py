@@ -1,12 +1,9 @@
 """torch and other large libraries, loaded when first used.
 
-`gleak list`, completion and a `snakemake` with nothing to do read the specs of all attacks, models
-and figures, and compute nothing. A module with a spec and its computation, and those that it
-imports, import these libraries from here and use them in functions only. Hints are not evaluated
-(``from __future__ import annotations``), so they name them as usual: ``torch.Tensor``.
-
-What needs torch when it is defined, such as a subclass of ``torch.nn.Module``, is in a module that
-imports torch as usual, and is itself imported in the function that needs it.
+`gleak list`, completion and a `snakemake` with nothing to do read all specs and compute nothing. So
+modules with specs, and those that they import, import these libraries from here and use them in
+functions and hints (``torch.Tensor``) only. What needs torch when it is defined, such as a subclass
+of ``torch.nn.Module``, is in a module that is itself imported in the function that needs it.
 
 `importlib.util.LazyLoader`, which scientific-python's lazy_loader uses, would put a placeholder
 into `sys.modules`: whatever walks through these (`inspect`, `scipy`) then loads torch.

@@ -83,10 +83,10 @@ def _one_or_several(node: Any) -> Any:
         return [_one_or_several(part) for part in node]
     if not isinstance(node, dict):
         return node
-    found = {key: _one_or_several(part) for key, part in node.items()}
-    if found.get("type") == "array" and "items" in found:
-        return {"anyOf": [found["items"], found]}
-    return found
+    schema = {key: _one_or_several(part) for key, part in node.items()}
+    if schema.get("type") == "array" and "items" in schema:
+        return {"anyOf": [schema["items"], schema]}
+    return schema
 
 
 def _claim(cls: type[BaseModel], definitions: Schema) -> Schema:

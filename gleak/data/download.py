@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
-from filelock import FileLock
 from PIL import Image
 from typing_extensions import override
 
@@ -93,6 +92,8 @@ class DownloadableDataset(ImageFolderDataset):
             return
         try:
             home.mkdir(exist_ok=True)
+            from filelock import FileLock
+
             with FileLock(home / f".{self.name}.lock"):
                 self.read(home, download=True)
         except (OSError, RuntimeError) as error:

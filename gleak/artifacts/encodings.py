@@ -136,11 +136,10 @@ class Sparse(Encoding):
     @override
     def decode(self) -> np.ndarray:
         size = prod(self.weight_shape)
-        flat = np.zeros((*self.indices.shape[:2], size + 1), self.values.dtype)
-        np.put_along_axis(
-            flat, np.where(self.indices < 0, size, self.indices), self.values, axis=-1
-        )
-        return flat[..., :size].reshape(*self.indices.shape[:2], *self.shape)
+        flat = np.zeros((*self.leading, size + 1), self.values.dtype)
+        places = np.where(self.indices < 0, size, self.indices)
+        np.put_along_axis(flat, places, self.values, axis=-1)
+        return flat[..., :size].reshape(*self.leading, *self.shape)
 
     @property
     @override
@@ -152,8 +151,7 @@ class Sparse(Encoding):
 
     @override
     def sent(self) -> np.ndarray | None:
-        entries = Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape)
-        return entries.decode()
+        return Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape).decode()
 
     @override
     def fault(self) -> str | None:
@@ -205,9 +203,7 @@ class Factored(Encoding):
 
 @dataclass(frozen=True)
 class Quantized(Encoding):
-    """Integer codes with one scale for each victim and round (ROG Equation 6).
-
-    A value was rounded at random to one of its two neighbours.
+    """Integer codes, rounded at random, with one scale a victim and round (ROG Equation 6).
 
     Args:
         codes: Shape (V, R, *shape), sign(g_i) xi_i: between -s and s.

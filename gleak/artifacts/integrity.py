@@ -76,8 +76,7 @@ def set_attribute(item: h5py.HLObject, name: str, value: Any) -> None:
 def attribute_of(item: h5py.HLObject, name: str) -> Any:
     """Return a number, boolean or string stored as an attribute, None if it is absent.
 
-    Raises:
-        DamagedError: an attribute of another type or shape, which no artifact has; it is not read.
+    Others, which no artifact has, are refused before they are read.
     """
     key = name.encode()
     return _read(item, h5py.h5a.open(item.id, key)) if h5py.h5a.exists(item.id, key) else None

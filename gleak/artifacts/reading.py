@@ -133,9 +133,6 @@ def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.
     """Load a dataset as an array, text as str; ``select`` slices the leading axis on disk.
 
     Datasets loaded whole are compared with their digest; for slices every chunk has a checksum.
-
-    Raises:
-        DamagedError: missing dataset, unsupported storage, or values that do not match the digest.
     """
     dataset = member(group, name, h5py.Dataset)
     check_storage(dataset)
@@ -149,13 +146,7 @@ def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.
 
 
 def check_storage(dataset: h5py.Dataset) -> None:
-    """Reject a dataset that no artifact contains, before any of its values is read.
-
-    Raises:
-        DamagedError: values in other files, types other than numbers and text, other compression
-            than gleak's, or an implausible compression ratio.
-        ArtifactError: larger than the machine's memory.
-    """
+    """Reject a dataset that no artifact contains, or above memory, before it is read."""
     where, made = dataset.file.filename, dataset.id.get_create_plist()
     packed = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
     stored = min(dataset.id.get_storage_size(), Path(where).stat().st_size)

@@ -27,11 +27,7 @@ def add_scale_option(command: ArgumentParser) -> None:
 
 
 def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
-    """Read the configuration and replace some of its values.
-
-    Raises:
-        SpecError: the file is missing or not a mapping, or a key or value is invalid.
-    """
+    """Read the configuration and replace some of its values."""
     if not path.is_file():
         raise SpecError(
             f"{path}: no such file; change to the folder of the Snakefile, or give --config FILE"

@@ -34,7 +34,11 @@ def study_schema() -> Schema:
     for key, model in entries.items():
         fields[key]["patternProperties"] = {FILE_NAME: _completed(_part(model, definitions))}
     of_figures: Schema = {}
-    figures = [_figure(kind, cls, of_figures) for kind, cls in load("figure").items()]
+    figures = []
+    for kind, cls in load("figure").items():
+        figure = _part(cls, of_figures)
+        figure["properties"]["kind"] = {"const": kind}
+        figures.append({**figure, "required": ["kind", *figure.get("required", [])]})
     fields["figures"]["patternProperties"] = {FILE_NAME: {"anyOf": _one_or_several(figures)}}
     definitions.update(_one_or_several(of_figures))
     fields["expect"]["items"] = {
@@ -67,13 +71,6 @@ def _completed(schema: Schema) -> Schema:
     for level in LEVELS:
         names = {"enum": list(load(level))}
         schema["properties"][level]["anyOf"].insert(0, names)
-    return schema
-
-
-def _figure(kind: str, cls: type[BaseModel], definitions: Schema) -> Schema:
-    schema = _part(cls, definitions)
-    schema["properties"]["kind"] = {"const": kind}
-    schema["required"] = ["kind", *schema.get("required", [])]
     return schema
 
 

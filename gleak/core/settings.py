@@ -68,11 +68,7 @@ class Settings(BaseModel):
         return self.captures_dir or self.data_dir / "captures"
 
     def study_files(self, folder: Path) -> dict[str, Path]:
-        """Return the file of each study, by its name; those configured by name are in ``folder``.
-
-        Raises:
-            SpecError: two files have one name, which is also the name of their results.
-        """
+        """Return the file of each study by its name; those given by name are in ``folder``."""
         named: dict[str, Path] = {}
         for text in dict.fromkeys(self.studies):
             file = Path(text) if text.endswith(".yaml") else folder / f"{text}.yaml"
@@ -84,11 +80,7 @@ class Settings(BaseModel):
         return named
 
     def check_results(self) -> None:
-        """Check that the results folder is writable.
-
-        Raises:
-            SpecError: it is not; names it.
-        """
+        """Raise an error if the results folder is not writable."""
         folder = self.results_dir
         if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             raise SpecError(
@@ -99,11 +91,7 @@ class Settings(BaseModel):
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Settings:
-        """Read and check a configuration.
-
-        Raises:
-            SpecError: lists every unknown key and invalid value, with what is valid.
-        """
+        """Read a configuration; the error lists every unknown key and invalid value."""
         config = dict(config)
         for key in LISTS:
             if isinstance(config.get(key), str):

@@ -56,9 +56,6 @@ def expected_digests(name: str) -> tuple[str, ...]:
 def download(name: str) -> Path:
     """Download a file of torchvision to the cache of ``torch.hub``, unless it is there unaltered.
 
-    Args:
-        name: name of the file, which ends with the first digits of its digest.
-
     Raises:
         ArtifactError: the name has no digits of a digest; no connection, no permission, or another
             digest. An altered file is replaced only by a download with the right digest.

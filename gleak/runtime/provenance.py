@@ -90,11 +90,7 @@ def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
 
 
 def load(folder: Path | str) -> dict[str, Any]:
-    """Return the content that `record` wrote into a folder.
-
-    Raises:
-        DamagedError: the file is missing or not JSON.
-    """
+    """Return what `record` wrote into a folder; a file that is missing or no JSON is damaged."""
     path = Path(folder) / FILE
     try:
         return dict(json.loads(path.read_text()))
@@ -103,7 +99,7 @@ def load(folder: Path | str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a numpy or torch number, a spec or a path to a JSON value."""
+    """Convert a number of numpy or torch, a spec or a path to a JSON value."""
     return value.item() if hasattr(value, "item") else str(value)
 
 

@@ -67,11 +67,7 @@ class VirtualGPU(TorchDispatchMode):
 
     @classmethod
     def free_memory(cls) -> int:
-        """Return the free memory, in bytes, of the virtual GPU whose block is running.
-
-        Raises:
-            DeviceError: there is none: a tensor without values is used outside of a rehearsal.
-        """
+        """Return the free memory, in bytes, of the virtual GPU whose block is running."""
         if not cls._active:
             raise DeviceError("tensors of the device 'meta' have no values; use 'cpu' or 'cuda'")
         gpu = cls._active[-1]
@@ -212,10 +208,6 @@ def _nonzero(mask: Tensor) -> Tensor:
     return mask.new_empty((mask.numel(), mask.ndim), dtype=torch.long)
 
 
-def _zero(value: Tensor) -> Any:
-    return torch.zeros((), dtype=value.dtype).item()
-
-
 def _same_memory(one: Tensor, other: Tensor) -> bool:
     """Return True if two tensors of one shape are the same memory."""
     same = one.untyped_storage()._cdata == other.untyped_storage()._cdata
@@ -223,7 +215,7 @@ def _same_memory(one: Tensor, other: Tensor) -> bool:
 
 
 ANSWERS: Mapping[Any, Callable[..., Any]] = {
-    aten._local_scalar_dense: _zero,
+    aten._local_scalar_dense: lambda value: torch.zeros((), dtype=value.dtype).item(),
     aten.equal: _same_memory,
     aten.allclose: lambda one, other, *_, **__: one.shape == other.shape,
     aten.nonzero: _nonzero,

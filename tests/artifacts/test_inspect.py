@@ -37,17 +37,6 @@ def test_a_description_has_attributes_and_a_line_for_every_dataset(
     assert lines["key"].index("unit") == weight.index(" weight ") + 1
 
 
-def test_knowledge_is_described_by_what_it_was_trained_on(tmp_path: Path, codec: Path) -> None:
-    lines = {line.split()[0]: line for line in describe_file(codec).splitlines() if line.strip()}
-    assert lines["format"].split()[1] == "gleak/knowledge"
-    assert lines["dataset"].split()[1] == "tiny"
-    assert lines["knowledge"].split()[1] == "codec+steps=2+batch_size=4+width=4+size=32"
-    assert "point 2" in lines["/losses/mse"]
-    assert "public_sample 40" in lines["/fingerprints"]
-    with pytest.raises(ArtifactError, match="gleak/knowledge has no images"):
-        save_image(codec, 0, tmp_path / "picture.png")
-
-
 def test_text_and_empty_arrays_are_described_without_numbers(tmp_path: Path) -> None:
     table(tmp_path / "dataset.h5")
     lines = describe_file(tmp_path / "dataset.h5").splitlines()

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-import h5py
 import pytest
 
 from gleak.artifacts.inspect import describe_file
@@ -12,9 +9,8 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reading import content_digest
 from gleak.artifacts.store import Refused, refusal_in, refusing
 from gleak.artifacts.update import Update
-from gleak.core.errors import ArtifactError, DamagedError, IncompatibleError, RefusedError
+from gleak.core.errors import ArtifactError, IncompatibleError, RefusedError
 
-Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 REASON = "attack a does not serve model b; use c"
 
 
@@ -69,11 +65,3 @@ def test_whole_artifacts_and_missing_files_hold_no_refusal(
     assert refusal_in(tmp_path / "nothing.h5") is None
     with pytest.raises(ArtifactError, match="contains gleak/private"):
         Refused.read(tmp_path / "private.h5")
-
-
-def test_a_refusal_without_a_reason_is_damaged(forged: Forge, tmp_path: Path) -> None:
-    refuse(tmp_path / "update.h5")
-    with forged(tmp_path / "update.h5") as file:
-        del file.attrs["reason"]
-    with pytest.raises(DamagedError, match="attribute 'reason' is missing"):
-        Update.read(tmp_path / "update.h5")

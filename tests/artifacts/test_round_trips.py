@@ -196,14 +196,6 @@ def test_a_range_of_victims_is_what_slicing_gives(
         np.testing.assert_array_equal(part.update[name].decode(), encoded.decode()[start:stop])
 
 
-@relaxed
-@given(update=updates())
-def test_rewriting_an_artifact_gives_equal_bytes(update: Update, tmp_path: Path) -> None:
-    update.write(tmp_path / "first.h5")
-    Update.read(tmp_path / "first.h5").write(tmp_path / "second.h5")
-    assert (tmp_path / "first.h5").read_bytes() == (tmp_path / "second.h5").read_bytes()
-
-
 def test_text_of_any_numpy_kind_is_stored(tmp_path: Path) -> None:
     for names in (np.array(["a", "é"]), np.array([b"a", b"b"]), np.array(["a", ""], dtype="T")):
         dataset = Dataset(

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from gleak.cli.catalog import align, describe, list_registered
+from gleak.cli.catalog import describe, list_registered
 from gleak.core import registry
 from gleak.core.errors import SpecError
 from gleak.core.registry import PACKAGES, load, parse, register
@@ -137,8 +137,3 @@ def test_the_values_of_a_spec_stand_beside_the_defaults():
 def test_what_cannot_be_described(text: str, fault: str):
     with pytest.raises(SpecError, match=re.escape(fault)):
         describe(text)
-
-
-def test_empty_columns_are_left_out_and_numbers_stay_as_written():
-    lines = align([{"a": "1e-4", "b": "", "c": "x"}, {"a": "2", "b": "", "c": ""}]).splitlines()
-    assert [line.split() for line in (lines[0], *lines[2:])] == [["a", "c"], ["1e-4", "x"], ["2"]]

@@ -24,14 +24,18 @@ class _Lazy(ModuleType):
 
 
 if TYPE_CHECKING:
-    import h5py
-    import matplotlib
-    import pandas
-    import scipy
-    import seaborn
-    import sklearn
-    import torch
+    import h5py as h5py
+    import matplotlib as matplotlib
+    import pandas as pandas
+    import scipy as scipy
+    import seaborn as seaborn
+    import sklearn as sklearn
+    import torch as torch
+    from PIL import Image as Image
+    from PIL import ImageOps as ImageOps
 else:
+    Image = _Lazy("PIL.Image")
+    ImageOps = _Lazy("PIL.ImageOps")
     h5py = _Lazy("h5py")
     matplotlib = _Lazy("matplotlib")
     pandas = _Lazy("pandas")
@@ -39,5 +43,3 @@ else:
     seaborn = _Lazy("seaborn")
     sklearn = _Lazy("sklearn")
     torch = _Lazy("torch")
-
-__all__ = ["h5py", "matplotlib", "pandas", "scipy", "seaborn", "sklearn", "torch"]

@@ -8,12 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
-from PIL import Image
 from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
-from gleak.core.lazy import sklearn
+from gleak.core.lazy import Image, sklearn
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import (

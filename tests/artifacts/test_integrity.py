@@ -63,17 +63,6 @@ def test_a_part_is_checked_without_the_rest(large: Private, tmp_path: Path) -> N
             Private.read(path, victims=victims)
 
 
-def test_a_missing_digest_is_reported(private: Private, tmp_path: Path) -> None:
-    path = tmp_path / "private.h5"
-    private.write(path)
-    with h5py.File(path, "r+") as file:
-        del file.attrs["digest"]
-    with pytest.raises(
-        DamagedError, match=r"/ has no digest: .* by this version of gleak; delete it"
-    ):
-        Private.read(path)
-
-
 def test_a_digest_is_of_the_content_alone(private: Private, tmp_path: Path) -> None:
     other = replace(private, labels=private.labels[::-1])
     for name, artifact in {"a": private, "b": private, "c": other}.items():

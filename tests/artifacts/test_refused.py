@@ -50,16 +50,13 @@ def test_a_damaged_refusal_is_no_refusal(tmp_path: Path) -> None:
     assert refusal_in(tmp_path / "update.h5") is None
 
 
-def test_other_errors_are_not_refusals(tmp_path: Path) -> None:
+def test_other_errors_whole_artifacts_and_missing_files_are_no_refusals(
+    private: Private, tmp_path: Path
+) -> None:
     for error in (ArtifactError, MemoryError):
         with pytest.raises(error), refusing(tmp_path / "update.h5"):
             raise error("damaged")
     assert not (tmp_path / "update.h5").exists()
-
-
-def test_whole_artifacts_and_missing_files_hold_no_refusal(
-    private: Private, tmp_path: Path
-) -> None:
     private.write(tmp_path / "private.h5")
     assert refusal_in(tmp_path / "private.h5") is None
     assert refusal_in(tmp_path / "nothing.h5") is None

@@ -48,6 +48,11 @@ def overwrite(path: Path) -> None:
         file["inputs"] = np.zeros(3)
 
 
+def without_digest(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        del file.attrs["digest"]
+
+
 def edit_unnoticed(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file["labels"][0, 0] = 3 - file["labels"][0, 0]
@@ -59,6 +64,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "empty": (lambda path: path.write_bytes(b""), "not a complete HDF5"),
     "text": (lambda path: path.write_text("hello"), "not a complete HDF5"),
     "foreign": (overwrite, "not written by gleak"),
+    "without digest": (without_digest, "/ has no digest: it was not written by this version"),
     "edited": (edit_unnoticed, "/labels does not match its digest"),
 }
 FAULTS: dict[str, tuple[Edit, str]] = {

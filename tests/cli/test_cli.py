@@ -220,9 +220,6 @@ def test_plan_takes_the_studies_and_the_scale_of_the_configuration(
     assert "attacks" not in configured
     assert main(["plan", "studies/cpl.yaml", "--scale", "paper"]) == 0
     assert capsys.readouterr().out.startswith("paper ")
-
-
-def test_plan_shows_grids_if_asked_in_a_hundred_columns(study_folder: Path, capsys: Capture):
     assert main(["plan", "--grids"]) == 0
     printed = capsys.readouterr().out
     assert "cpl (quick): " in printed

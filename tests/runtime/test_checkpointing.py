@@ -70,12 +70,6 @@ def test_two_jobs_of_one_cell_do_not_disturb_each_other(path: Path) -> None:
     assert not [*path.parent.iterdir()]
 
 
-def test_nothing_is_written_before_it_is_time(path: Path) -> None:
-    with Journal(path) as journal:
-        journal.part().step(lambda: pytest.fail("nobody asked"))
-    assert not path.exists()
-
-
 @pytest.mark.usefixtures("eager")
 def test_a_job_that_is_killed_leaves_its_last_writing(path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Journal(path) as journal:
@@ -94,6 +88,7 @@ def test_writing_takes_a_small_share_of_the_time(
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(Journal, "_write", lambda journal: clock.__setitem__(0, clock[0] + 3.0))
     with Journal(path) as journal:
+        journal.part().step(lambda: pytest.fail("it is not time yet"))
         writings = []
         while clock[0] < 1000:
             clock[0] += 1.0
@@ -104,21 +99,19 @@ def test_writing_takes_a_small_share_of_the_time(
     assert 3 * len(writings) / clock[0] == pytest.approx(module.COST, rel=0.2)
 
 
-def test_another_job_starts_from_the_beginning(
-    path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("origin", "cut", "fault"),
+    [("other", 0, "checkpoint of another job or other code"), ("one", 9, "unusable")],
+)
+def test_with_a_checkpoint_that_is_not_its_own_a_job_starts_from_the_beginning(
+    path: Path, caplog: pytest.LogCaptureFixture, origin: str, cut: int, fault: str
 ) -> None:
     with pytest.raises(StoppedError):
         count(path, origin="one", stop_at=2)
-    assert count(path, origin="other") == STEPS
-    assert "checkpoint of another job or other code" in caplog.text
-
-
-def test_a_damaged_file_is_reported_and_kept(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(StoppedError):
-        count(path, stop_at=2)
-    path.write_bytes(path.read_bytes()[:-9])
-    assert count(path) == STEPS
-    assert "the job starts from the beginning" in caplog.text
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) - cut])
+    assert count(path, origin) == STEPS
+    assert fault in caplog.text
     assert not path.exists()
 
 

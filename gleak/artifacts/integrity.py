@@ -47,11 +47,15 @@ def check_digest(item: h5py.HLObject, values: np.ndarray | None = None) -> None:
     Raises:
         DamagedError: they differ.
     """
+    _check(item, _members(item) if values is None else digest_values(values))
+
+
+def _check(item: h5py.HLObject, body: bytes) -> None:
     stored = digest_of(item)
     if not stored:
         fault = "has no digest: it was not written by this version of gleak"
         raise DamagedError(item.file.filename, f"{item.name} {fault}")
-    if stored != _digest(item, _members(item) if values is None else digest_values(values)):
+    if stored != _digest(item, body):
         raise DamagedError(item.file.filename, f"{item.name} does not match its digest")
 
 

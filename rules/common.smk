@@ -8,8 +8,8 @@ from pathlib import Path
 from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
-from gleak.artifacts.granted import GRANTS
-from gleak.artifacts.refused import refusal_in
+from gleak.artifacts.update import GRANTS
+from gleak.artifacts.store import refusal_in
 from gleak.studies.cell import TRUTH, Cell
 from gleak.studies import stage_files
 from gleak.studies.stage_files import Made, StudyPart

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gleak.artifacts.refused import refusing
+from gleak.artifacts.store import refusing
 from gleak.attacks.run_attack import gather_shards, total_cost
 from gleak.runtime.job import job
 

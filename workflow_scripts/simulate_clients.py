@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gleak.artifacts.refused import refusing
+from gleak.artifacts.store import refusing
 from gleak.runtime.job import job
 from gleak.simulation.simulate import simulate_clients
 from gleak.studies.cell import Cell

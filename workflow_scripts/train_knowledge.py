@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gleak.artifacts.refused import refusing
+from gleak.artifacts.store import refusing
 from gleak.knowledge.base import Pretraining
 from gleak.knowledge.train_knowledge import train_knowledge
 from gleak.runtime.job import job

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gleak.artifacts.refused import refusing
+from gleak.artifacts.store import refusing
 from gleak.runtime.job import job
 from gleak.studies.cell import Cell
 from gleak.training.base import InitialisedSpec

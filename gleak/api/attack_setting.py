@@ -14,10 +14,8 @@ from gleak.api import tensors
 from gleak.api.tensors import ArrayLike, Labels, Shape, checked_inputs, checked_labels, tensor_of
 from gleak.api.user_network import GivenNetwork, describe_samples, modality_of
 from gleak.artifacts.encodings import Dense, Sparse
-from gleak.artifacts.granted import GRANTS, Granted
-from gleak.artifacts.knowledge import Knowledge
-from gleak.artifacts.model import Secret
-from gleak.artifacts.update import Update
+from gleak.artifacts.model import Knowledge, Secret
+from gleak.artifacts.update import GRANTS, Granted, Update
 from gleak.attacks import run_attack
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation

@@ -33,34 +33,14 @@ _held: set[tuple[int, int, int]] = set()
 
 
 @contextmanager
-def atomic(path: Path | str, *, private: bool = False) -> Iterator[Path]:
+def atomic(path: Path | str, *, private: bool = False, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path and rename it to ``path`` when the block succeeds.
-
-    The content is on the disk before it has its name, so that it is whole even after a power cut.
 
     Args:
         path: the file, which is replaced if it exists.
         private: only its owner can read it; otherwise its permissions are those of a new file.
-
-    Raises:
-        ArtifactError: no permission or no space; the temporary file is removed.
-    """
-    with renamed(path, private=private) as temporary:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-
-
-@contextmanager
-def renamed(path: Path | str, *, private: bool = False) -> Iterator[Path]:
-    """Do as `atomic`, but without waiting for the disk, which can take tens of milliseconds.
-
-    A killed process leaves no part of a file under its final name, but a power cut may: for formats
-    whose reader notices that the end is missing.
-
-    Args:
-        path: as in `atomic`.
-        private: as in `atomic`.
+        durable: wait, some tens of milliseconds, until the content is on the disk, so that it is
+            whole even after a power cut. Formats whose reader notices a missing end need not.
 
     Raises:
         ArtifactError: no permission or no space; the temporary file is removed.
@@ -69,6 +49,9 @@ def renamed(path: Path | str, *, private: bool = False) -> Iterator[Path]:
     with _partial(path) as folder:
         temporary = folder / f"content{SUFFIX}"
         yield temporary
+        if durable:
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
         if private:
             temporary.chmod(PRIVATE)
         temporary.replace(path)
@@ -76,9 +59,7 @@ def renamed(path: Path | str, *, private: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder and rename it to ``path`` when the block succeeds.
-
-    An existing folder is then replaced; it is unchanged if the block fails.
+    """Yield an empty temporary folder, which replaces ``path`` when the block succeeds.
 
     Raises:
         ArtifactError: no permission or no space, or another process has made the folder at the same
@@ -116,11 +97,7 @@ def discard(path: Path) -> None:
 
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside ``path``, which is removed at the end.
-
-    Raises:
-        ArtifactError: an `OSError` in the block, or on the way to it.
-    """
+    """Yield a new folder beside ``path``, which is removed at the end."""
     with _explained(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path)
@@ -244,11 +221,7 @@ def _locked(path: Path) -> int:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    """Lock a file; before it, wait for another process that holds the lock, and name it.
-
-    Raises:
-        ArtifactError: this process holds the lock.
-    """
+    """Lock a file; before it, wait for another process that holds the lock, and name it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -264,5 +237,5 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _identity(descriptor: int) -> tuple[int, int, int]:
-    found = os.fstat(descriptor)
-    return os.getpid(), found.st_dev, found.st_ino
+    status = os.fstat(descriptor)
+    return os.getpid(), status.st_dev, status.st_ino

@@ -20,7 +20,11 @@ from gleak.core.lazy import h5py
 
 
 class Encoding(ABC):
-    """Base of the encodings; arrays that differ between victims begin with axes (V, R)."""
+    """Base of the encodings.
+
+    Arrays that differ between victims begin with axes (V, R); an array ``shape`` is that of the
+    parameter.
+    """
 
     code: ClassVar[str]
     schemas: ClassVar[dict[str, ArraySchema]]
@@ -45,11 +49,6 @@ class Encoding(ABC):
 
     @property
     @abstractmethod
-    def weight_shape(self) -> tuple[int, ...]:
-        """Shape of the parameter, without decoding."""
-
-    @property
-    @abstractmethod
     def bits(self) -> int:
         """Size of what all victims send in all rounds, with codes of equal length."""
 
@@ -62,11 +61,19 @@ class Encoding(ABC):
         return None
 
     @property
+    def _first(self) -> np.ndarray:
+        return np.asarray(getattr(self, next(iter(self.schemas))))
+
+    @property
     def leading(self) -> tuple[int, int]:
         """Number of victims and of rounds."""
-        first: np.ndarray = getattr(self, next(iter(self.schemas)))
-        victims, rounds, *_ = first.shape
+        victims, rounds, *_ = self._first.shape
         return victims, rounds
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """Shape of the parameter, without decoding."""
+        return tuple(map(int, getattr(self, "shape", self._first.shape[2:])))
 
 
 @dataclass(frozen=True)
@@ -86,11 +93,6 @@ class Dense(Encoding):
     @override
     def decode(self) -> np.ndarray:
         return self.values
-
-    @property
-    @override
-    def weight_shape(self) -> tuple[int, ...]:
-        return self.values.shape[2:]
 
     @property
     @override
@@ -134,16 +136,10 @@ class Sparse(Encoding):
     @override
     def decode(self) -> np.ndarray:
         size = prod(self.weight_shape)
-        flat = np.zeros((*self.indices.shape[:2], size + 1), self.values.dtype)
-        np.put_along_axis(
-            flat, np.where(self.indices < 0, size, self.indices), self.values, axis=-1
-        )
-        return flat[..., :size].reshape(*self.indices.shape[:2], *self.shape)
-
-    @property
-    @override
-    def weight_shape(self) -> tuple[int, ...]:
-        return tuple(map(int, self.shape))
+        flat = np.zeros((*self.leading, size + 1), self.values.dtype)
+        places = np.where(self.indices < 0, size, self.indices)
+        np.put_along_axis(flat, places, self.values, axis=-1)
+        return flat[..., :size].reshape(*self.leading, *self.shape)
 
     @property
     @override
@@ -155,8 +151,7 @@ class Sparse(Encoding):
 
     @override
     def sent(self) -> np.ndarray | None:
-        entries = Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape)
-        return entries.decode()
+        return Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape).decode()
 
     @override
     def fault(self) -> str | None:
@@ -194,11 +189,6 @@ class Factored(Encoding):
 
     @property
     @override
-    def weight_shape(self) -> tuple[int, ...]:
-        return tuple(map(int, self.shape))
-
-    @property
-    @override
     def bits(self) -> int:
         return 8 * (self.left.nbytes + self.right.nbytes)
 
@@ -213,9 +203,7 @@ class Factored(Encoding):
 
 @dataclass(frozen=True)
 class Quantized(Encoding):
-    """Integer codes with one scale for each victim and round (ROG Equation 6).
-
-    A value was rounded at random to one of its two neighbours.
+    """Integer codes, rounded at random, with one scale a victim and round (ROG Equation 6).
 
     Args:
         codes: Shape (V, R, *shape), sign(g_i) xi_i: between -s and s.
@@ -237,11 +225,6 @@ class Quantized(Encoding):
 
     @property
     @override
-    def weight_shape(self) -> tuple[int, ...]:
-        return self.codes.shape[2:]
-
-    @property
-    @override
     def bits(self) -> int:
         """Size of the scales, and of the codes with as many levels as the highest one needs."""
         highest = int(np.abs(self.codes, dtype=np.int64).max(initial=0))
@@ -250,9 +233,7 @@ class Quantized(Encoding):
 
 @dataclass(frozen=True)
 class Rounded(Quantized):
-    """Codes of values that were rounded to the nearest level; those of `Quantized` at random.
-
-    So the error of a value is at most half a level, in place of a whole one.
+    """Codes of values rounded to the nearest level, so that their error is at most half a level.
 
     Args:
         codes: Shape (V, R, *shape), between -s and s, as in `Quantized`.
@@ -279,11 +260,6 @@ class Signs(Encoding):
     @override
     def decode(self) -> np.ndarray:
         return self.codes.astype(np.float32)
-
-    @property
-    @override
-    def weight_shape(self) -> tuple[int, ...]:
-        return self.codes.shape[2:]
 
     @property
     @override
@@ -333,8 +309,7 @@ def load_encoded(group: h5py.Group, name: str, victims: slice = slice(None)) -> 
         raise DamagedError(group.file.filename, f"{stored.name} has unknown encoding {code!r}")
     schemas = ENCODINGS[code].schemas
     if len(schemas) == 1:
-        (part,) = schemas
-        return ENCODINGS[code](**{part: load_array(group, name, victims)})
+        return ENCODINGS[code](**{next(iter(schemas)): load_array(group, name, victims)})
     stored = member(group, name, h5py.Group)
     parts = {
         part: load_array(stored, part, victims if schema.dims[0] == "victim" else slice(None))
@@ -344,22 +319,15 @@ def load_encoded(group: h5py.Group, name: str, victims: slice = slice(None)) -> 
 
 
 def check_encoded(where: str, key: str, encoded: Encoded) -> None:
-    """Check the arrays of an encoded parameter.
-
-    Args:
-        where: name of the artifact in error messages.
-        key: HDF5 key of the parameter.
-        encoded: the encoded parameter.
+    """Check the arrays of an encoded parameter, whose HDF5 key is ``key``.
 
     Raises:
         ArtifactError: wrong shapes, values that are not finite, or inconsistent arrays.
     """
-    check(
-        where,
-        {
-            key if len(encoded.schemas) == 1 else f"{key}/{part}": (schema, getattr(encoded, part))
-            for part, schema in encoded.schemas.items()
-        },
-    )
+    keyed = {
+        key if len(encoded.schemas) == 1 else f"{key}/{part}": (schema, getattr(encoded, part))
+        for part, schema in encoded.schemas.items()
+    }
+    check(where, keyed)
     if fault := encoded.fault():
         raise ArtifactError(f"{where}: {key}{fault}")

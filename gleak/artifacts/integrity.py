@@ -1,15 +1,13 @@
 """Digests of artifact contents, stored with them, so that damage is detected on reading.
 
-Every HDF5 object has a digest in an attribute: that of a dataset covers its values and attributes,
-that of a group its attributes and the names and digests of its members. The root's digest thus
-identifies the whole content, and each part can be verified without reading the rest. Digests detect
-accidental damage; whoever edits a file on purpose can also recompute them.
+The digest of a dataset covers its values and attributes, that of a group its attributes and the
+names and digests of its members. The root's digest thus identifies the whole content, and each part
+can be verified without the rest. Whoever edits a file on purpose can also recompute its digests.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -19,7 +17,6 @@ from gleak.core.errors import DamagedError
 from gleak.core.lazy import h5py
 
 ATTRIBUTE = "digest"
-DIGEST = ATTRIBUTE.encode()
 
 
 def digest_values(values: np.ndarray) -> bytes:
@@ -32,12 +29,7 @@ def digest_values(values: np.ndarray) -> bytes:
 
 
 def seal(item: h5py.HLObject, body: bytes) -> None:
-    """Store the digest of an object whose attributes are complete.
-
-    Args:
-        item: a dataset or a group.
-        body: digest of its values or members.
-    """
+    """Store the digest of an object with complete attributes; ``body``: of values or members."""
     set_attribute(item, ATTRIBUTE, _digest(item, body))
 
 
@@ -49,22 +41,22 @@ def seal_group(group: h5py.Group) -> None:
     seal(group, _members(group))
 
 
-def check_dataset(dataset: h5py.Dataset, values: np.ndarray) -> None:
-    """Compare a dataset's digest with its values and attributes.
+def check_digest(item: h5py.HLObject, values: np.ndarray | None = None) -> None:
+    """Compare an object's digest with its attributes and its values, or a group's members.
 
     Raises:
         DamagedError: they differ.
     """
-    _check(dataset, digest_values(values))
+    _check(item, _members(item) if values is None else digest_values(values))
 
 
-def check_group(group: h5py.Group) -> None:
-    """Compare a group's digest with its attributes and members.
-
-    Raises:
-        DamagedError: they differ.
-    """
-    _check(group, _members(group))
+def _check(item: h5py.HLObject, body: bytes) -> None:
+    stored = digest_of(item)
+    if not stored:
+        fault = "has no digest: it was not written by this version of gleak"
+        raise DamagedError(item.file.filename, f"{item.name} {fault}")
+    if stored != _digest(item, body):
+        raise DamagedError(item.file.filename, f"{item.name} does not match its digest")
 
 
 def digest_of(item: h5py.HLObject) -> str:
@@ -88,8 +80,7 @@ def set_attribute(item: h5py.HLObject, name: str, value: Any) -> None:
 def attribute_of(item: h5py.HLObject, name: str) -> Any:
     """Return a number, boolean or string stored as an attribute, None if it is absent.
 
-    Raises:
-        DamagedError: an attribute of another type or shape, which no artifact has; it is not read.
+    Others, which no artifact has, are refused before they are read.
     """
     key = name.encode()
     return _read(item, h5py.h5a.open(item.id, key)) if h5py.h5a.exists(item.id, key) else None
@@ -114,31 +105,21 @@ def is_text(kind: np.dtype) -> bool:
     return h5py.check_string_dtype(kind) is not None
 
 
-def _check(item: h5py.HLObject, body: bytes) -> None:
-    stored = digest_of(item)
-    if not stored:
-        fault = "has no digest: it was not written by this version of gleak"
-        raise DamagedError(item.file.filename, f"{item.name} {fault}")
-    if stored != _digest(item, body):
-        raise DamagedError(item.file.filename, f"{item.name} does not match its digest")
-
-
 def _digest(item: h5py.HLObject, body: bytes) -> str:
     count = h5py.h5a.get_num_attrs(item.id)
     opened = (h5py.h5a.open(item.id, index=index) for index in range(count))
-    attributes = {each.name.decode(): _read(item, each) for each in opened if each.name != DIGEST}
+    attributes = {a.name.decode(): _read(item, a) for a in opened if a.name != ATTRIBUTE.encode()}
     return _hash(json.dumps(attributes, sort_keys=True).encode(), body).hex()
 
 
 def _members(group: h5py.Group) -> bytes:
-    return _hash(json.dumps(list(_named(group))).encode())
-
-
-def _named(group: h5py.Group) -> Iterator[tuple[str, str]]:
-    """Yield names and digests of members; links, which no artifact has, are not followed."""
-    for name in group:
-        link = group.get(name, getlink=True)
-        yield name, digest_of(group[name]) if isinstance(link, h5py.HardLink) else "link"
+    """Compute the digest of members; links, which no artifact has, are not followed."""
+    links = {name: group.get(name, getlink=True) for name in group}
+    named = [
+        (name, digest_of(group[name]) if isinstance(link, h5py.HardLink) else "link")
+        for name, link in links.items()
+    ]
+    return _hash(json.dumps(named).encode())
 
 
 def _hash(*parts: bytes | memoryview) -> bytes:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 SMALLEST_SIDE = 128
 GAP = 4
-WHITE = 255
 
 
 def picture(sample: np.ndarray) -> Image:
@@ -35,20 +34,13 @@ def enlarged(image: Image) -> Image:
 
 
 def picture_grid(rows: Sequence[Sequence[np.ndarray]]) -> Image:
-    """Return rows of equally large images, enlarged, beside and below each other.
-
-    Args:
-        rows: images of Shape (C, H, W), at least one in each row.
-    """
+    """Return rows of images, equally large, Shape (C, H, W), as one picture of enlarged ones."""
     from PIL import Image
 
     tiles = [[enlarged(picture(sample)) for sample in row] for row in rows]
     width, height = tiles[0][0].size
-    size = (
-        max(map(len, tiles)) * (width + GAP) - GAP,
-        len(tiles) * (height + GAP) - GAP,
-    )
-    grid = Image.new("RGB", size, (WHITE, WHITE, WHITE))
+    size = (max(map(len, tiles)) * (width + GAP) - GAP, len(tiles) * (height + GAP) - GAP)
+    grid = Image.new("RGB", size, "white")
     for row, line in enumerate(tiles):
         for column, tile in enumerate(line):
             grid.paste(tile, (column * (width + GAP), row * (height + GAP)))

@@ -23,8 +23,7 @@ class Private(Artifact):
         labels: Shape (V, N), class indices.
         indices: Shape (V, N), positions in the split they were drawn from; -1 if captured.
         modality: "image" or "tabular".
-        feature_groups: one group number per column of a table, as in
-            `gleak.artifacts.dataset.Dataset`.
+        feature_groups: one group number per column of a table, as in a dataset.
         embeddings: Shape (V, N, E), inputs of the broadcast model's first dense layer; absent if
             these are the samples themselves, or there is no such layer.
         rounds: Shape (V, R, B), positions of the samples used in each observed round; absent if

@@ -13,10 +13,9 @@ class Protocol:
     """Training of a client in one round, as far as the server knows it.
 
     It is what an attack must know to compute the update of other samples, and is carried whole:
-    from the client's spec (`gleak.clients.base.ClientSpec.protocol`) to ``update.h5``, where every
-    field is an attribute of the root, the attacker's observation, and its dummy gradients. A
-    further hyperparameter of the optimiser is a field here, a field of the client's spec, and the
-    arithmetic of a step, in `gleak.clients.gradient_descent.descend` and in
+    from the client's spec to ``update.h5``, whose root has every field as an attribute, and to the
+    attacker's observation. A further hyperparameter of the optimiser is a field here and in the
+    client's spec, and arithmetic in `gleak.clients.gradient_descent.descend` and
     `gleak.attacks.matching.unrolled`. Its default must be None, so that older files can be read.
 
     Args:

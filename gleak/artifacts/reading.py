@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from gleak.artifacts.integrity import attribute_of, check_dataset, check_group, digest_of, is_text
+from gleak.artifacts.integrity import attribute_of, check_digest, digest_of, is_text
 from gleak.core.errors import ArtifactError, DamagedError, RefusedError, nearest
 from gleak.core.lazy import h5py
 
 REFUSED = "gleak/refused"
-"""Format of the file that replaces a refused artifact; see `gleak.artifacts.refused`."""
+"""Format of the file that replaces a refused artifact; see `gleak.artifacts.store`."""
 MOST_COMPRESSED = 1100
 """Maximum compression ratio; that of deflate is 1032."""
 SMALL_BYTES = 4096
@@ -47,11 +47,10 @@ def open_checked(
         RefusedError: the file records the refusal of the expected artifact.
     """
     try:
-        found = Path(path).is_file()
+        if not Path(path).is_file():
+            raise ArtifactError(f"{path}: no such file")
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read ({error.strerror})") from None
-    if not found:
-        raise ArtifactError(f"{path}: no such file")
     try:
         file = h5py.File(path, "r")
     except PermissionError as error:
@@ -60,26 +59,18 @@ def open_checked(
         raise DamagedError(path, f"not a complete HDF5 file ({error})") from None
     with file:
         try:
-            _check_kind(path, file, kind, version)
-            check_group(file)
-            _check_refusal(file, kind)
+            written, number = attribute_of(file, "format"), attribute_of(file, "format_version")
+            if not str(written).startswith("gleak/"):
+                raise DamagedError(path, "an HDF5 file, but not written by gleak")
+            if kind is not None and written != REFUSED and (written, number) != (kind, version):
+                fault = f"contains {written} version {number}, expected {kind} version {version}"
+                raise DamagedError(path, fault)
+            check_digest(file)
+            if kind not in (None, REFUSED) and written == REFUSED:
+                raise RefusedError(str(load_attributes(file, {"reason": ""})["reason"]))
             yield file
         except DAMAGE as error:
             raise DamagedError(path, f"damaged ({error})") from error
-
-
-def _check_kind(path: Path | str, file: h5py.File, kind: str | None, version: int | None) -> None:
-    found = (attribute_of(file, "format"), attribute_of(file, "format_version"))
-    if not str(found[0]).startswith("gleak/"):
-        raise DamagedError(path, "an HDF5 file, but not written by gleak")
-    if kind is not None and found[0] != REFUSED and found != (kind, version):
-        fault = f"contains {found[0]} version {found[1]}, expected {kind} version {version}"
-        raise DamagedError(path, fault)
-
-
-def _check_refusal(file: h5py.File, kind: str | None) -> None:
-    if kind not in (None, REFUSED) and attribute_of(file, "format") == REFUSED:
-        raise RefusedError(str(load_attributes(file, {"reason": ""})["reason"]))
 
 
 def content_digest(path: Path | str) -> str:
@@ -93,20 +84,16 @@ def content_digest(path: Path | str) -> str:
 
 
 def load_attributes(file: h5py.File, declared: dict[str, Any]) -> dict[str, Any]:
-    """Load the declared root attributes.
-
-    Args:
-        file: an artifact.
-        declared: names and defaults; an attribute whose default is None may be absent.
+    """Load root attributes, declared by name and default; one of default None may be absent.
 
     Raises:
         DamagedError: an attribute is missing.
     """
-    found = {name: attribute_of(file, name) for name in declared}
+    values = {name: attribute_of(file, name) for name in declared}
     for name, default in declared.items():
-        if found[name] is None and default is not None:
+        if values[name] is None and default is not None:
             raise DamagedError(file.filename, f"attribute {name!r} is missing")
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def member(group: h5py.Group, name: str, *kinds: type) -> Any:
@@ -116,16 +103,16 @@ def member(group: h5py.Group, name: str, *kinds: type) -> Any:
         DamagedError: missing, a link, or none of these kinds.
     """
     link = group.get(name, getlink=True)
-    found = group[name] if isinstance(link, h5py.HardLink) else link
-    if not isinstance(found, kinds):
+    item = group[name] if isinstance(link, h5py.HardLink) else link
+    if not isinstance(item, kinds):
         key = f"{group.name.rstrip('/')}/{name}"
         faults = {h5py.SoftLink: "is a link", h5py.ExternalLink: "is a link to another file"}
         unlike = f"is not a {' or '.join(kind.__name__.lower() for kind in kinds)}"
-        fault = "is missing" if found is None else faults.get(type(found), unlike)
+        fault = "is missing" if item is None else faults.get(type(item), unlike)
         raise DamagedError(group.file.filename, f"{key} {fault}")
-    if isinstance(found, h5py.Group):
-        check_group(found)
-    return found
+    if isinstance(item, h5py.Group):
+        check_digest(item)
+    return item
 
 
 def chosen_keys(group: h5py.Group, only: Collection[str] | None) -> list[str]:
@@ -146,9 +133,6 @@ def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.
     """Load a dataset as an array, text as str; ``select`` slices the leading axis on disk.
 
     Datasets loaded whole are compared with their digest; for slices every chunk has a checksum.
-
-    Raises:
-        DamagedError: missing dataset, unsupported storage, or values that do not match the digest.
     """
     dataset = member(group, name, h5py.Dataset)
     check_storage(dataset)
@@ -157,18 +141,12 @@ def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.
         return np.asarray(dataset[select])
     values = np.asarray(dataset.asstr()[()] if is_text(dataset.dtype) else dataset[()])
     values = values.astype(object) if is_text(dataset.dtype) else values
-    check_dataset(dataset, values)
+    check_digest(dataset, values)
     return values if whole else values[select]
 
 
 def check_storage(dataset: h5py.Dataset) -> None:
-    """Reject a dataset that no artifact contains, before any of its values is read.
-
-    Raises:
-        DamagedError: values in other files, types other than numbers and text, other compression
-            than gleak's, or an implausible compression ratio.
-        ArtifactError: larger than the machine's memory.
-    """
+    """Reject a dataset that no artifact contains, or above memory, before it is read."""
     where, made = dataset.file.filename, dataset.id.get_create_plist()
     packed = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
     stored = min(dataset.id.get_storage_size(), Path(where).stat().st_size)

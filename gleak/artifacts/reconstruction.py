@@ -12,7 +12,6 @@ from gleak.artifacts.schema import array, array_fields, attribute
 from gleak.artifacts.store import Artifact
 
 TRACES = ("trace_iteration", "trace_objective", "snapshot_iteration", "snapshots")
-"""Fields of the course of a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +81,7 @@ def join_victims(parts: Sequence[Reconstruction]) -> Reconstruction:
             alike = len({None if value is None else value.shape[1:] for value in values}) == 1
             joined = alike and values[0] is not None
             fields[name] = np.concatenate(values) if joined else None
-    recorded = {
-        None if part.trace_iteration is None else tuple(part.trace_iteration) for part in parts
-    }
-    if len(recorded) > 1:
+    traces = [part.trace_iteration for part in parts]
+    if len({None if trace is None else tuple(trace) for trace in traces}) > 1:
         fields |= dict.fromkeys(TRACES)
     return replace(parts[0], **fields, paired=all(part.paired for part in parts))

@@ -21,14 +21,7 @@ SPREADS = {
     "feature...": {1: "feature", 3: "channel height width"},
 }
 FREE = ("...", "weight...")
-KINDS = {
-    "float": "f",
-    "int": "iu",
-    "bool": "b",
-    "number": "fiu",
-    "any": "fiub",
-    "text": "OUST",
-}
+KINDS = {"float": "f", "int": "iu", "bool": "b", "number": "fiu", "any": "fiub", "text": "OUST"}
 
 
 @dataclass(frozen=True)
@@ -65,14 +58,7 @@ def array(dims: str, units: str, kind: str = "float", *, optional: bool = False)
 
 
 def arrays(dims: str, units: str, kind: str = "float", **others: bool) -> Any:
-    """Declare a dataclass field stored as an HDF5 group with one dataset per key.
-
-    Args:
-        dims: as in `ArraySchema`.
-        units: as in `ArraySchema`.
-        kind: as in `ArraySchema`.
-        **others: its ``optional``, ``finite`` or ``packed``.
-    """
+    """Declare a dataclass field stored as an HDF5 group with one dataset per key."""
     return _declare(ArraySchema(tuple(dims.split()), units, kind, group=True, **others))
 
 
@@ -118,36 +104,21 @@ def check(where: str, named: Mapping[str, tuple[ArraySchema, np.ndarray]]) -> No
     """
     sizes: dict[str, tuple[int, str]] = {}
     for key, (schema, value) in named.items():
-        _check_type(where, key, schema, value)
-        _check_dims(where, key, schema, value, sizes)
-        if schema.finite and value.dtype.kind == "f" and not np.isfinite(value).all():
+        place, kind = f"{where}: {key}", value.dtype.kind
+        if kind not in KINDS[schema.kind]:
+            raise ArtifactError(f"{place} has type {value.dtype}, expected {schema.kind} values")
+        if kind == "O" and not all(isinstance(item, str) for item in value.flat):
+            raise ArtifactError(f"{place} contains objects that are not text")
+        declared = len(schema.dims) - (schema.spread is not None)
+        if value.ndim < declared or (value.ndim > declared and schema.spread is None):
+            wanted = " ".join(schema.dims)
+            raise ArtifactError(f"{place} has shape {value.shape}, expected ({wanted})")
+        for name, size in zip(dims_of(schema, value.ndim), value.shape, strict=True):
+            if schema.spread in FREE and name not in schema.dims:
+                continue
+            first, owner = sizes.setdefault(name, (size, key))
+            if first != size:
+                raise ArtifactError(f"{place} has {size} along {name!r}, but {owner} has {first}")
+        if schema.finite and kind == "f" and not np.isfinite(value).all():
             bad = int(value.size - np.isfinite(value).sum())
-            raise ArtifactError(f"{where}: {key} contains {bad} values that are NaN or infinite")
-
-
-def _check_type(where: str, key: str, schema: ArraySchema, value: np.ndarray) -> None:
-    if value.dtype.kind not in KINDS[schema.kind]:
-        raise ArtifactError(f"{where}: {key} has type {value.dtype}, expected {schema.kind} values")
-    if value.dtype.kind == "O" and not all(isinstance(item, str) for item in value.flat):
-        raise ArtifactError(f"{where}: {key} contains objects that are not text")
-
-
-def _check_dims(
-    where: str,
-    key: str,
-    schema: ArraySchema,
-    value: np.ndarray,
-    sizes: dict[str, tuple[int, str]],
-) -> None:
-    declared = len(schema.dims) - (schema.spread is not None)
-    if value.ndim < declared or (value.ndim > declared and schema.spread is None):
-        wanted = " ".join(schema.dims)
-        raise ArtifactError(f"{where}: {key} has shape {value.shape}, expected ({wanted})")
-    for name, size in zip(dims_of(schema, value.ndim), value.shape, strict=True):
-        if schema.spread in FREE and name not in schema.dims:
-            continue
-        first, owner = sizes.setdefault(name, (size, key))
-        if first != size:
-            raise ArtifactError(
-                f"{where}: {key} has {size} along {name!r}, but {owner} has {first}"
-            )
+            raise ArtifactError(f"{place} contains {bad} values that are NaN or infinite")

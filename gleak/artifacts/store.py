@@ -1,16 +1,17 @@
 """Base of the file formats: atomic writing, validated reading.
 
-A file is written under a temporary name in the same folder, flushed to disk, read back and
-validated, then renamed; after a failure no file remains. Only its owner can read it, since all but
-models hold samples or what reveals them. It contains nothing volatile (time, host), so equal
-content gives equal bytes. HDF5 builds the file in memory and plain writes put it on disk:
-if the disk is full, HDF5 itself can neither name the cause nor close the file (it crashes later).
+A file is written under a temporary name, read back and validated, then renamed. Only its owner can
+read it, since all but models hold samples or what reveals them. It contains nothing volatile (time,
+host), so equal content gives equal bytes. HDF5 builds the file in memory and plain writes put it on
+disk: if the disk is full, HDF5 can neither name the cause nor close the file (it crashes later).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,6 +21,7 @@ import numpy as np
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.integrity import digest_values, seal, seal_group, set_attribute
 from gleak.artifacts.reading import (
+    REFUSED,
     SMALL_BYTES,
     chosen_keys,
     load_array,
@@ -35,9 +37,11 @@ from gleak.artifacts.schema import (
     check,
     dims_of,
 )
+from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.lazy import h5py
 
 CHUNK_BYTES = 2**20  # HDF5 caches this much of a dataset; larger chunks are unpacked repeatedly
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,11 @@ class Artifact:
         path = Path(path)
         self.validate(str(path))
         with atomic(path, private=True) as temporary:
-            temporary.write_bytes(self._packed())
+            buffer = io.BytesIO()
+            with h5py.File(buffer, "w") as file:
+                self._store(file)
+                seal_group(file)
+            temporary.write_bytes(buffer.getbuffer())
             type(self).read(temporary)
 
     @classmethod
@@ -102,27 +110,27 @@ class Artifact:
             ArtifactError: missing, truncated, foreign, wrong version, wrong shape, not finite.
         """
         with open_checked(path, cls.format, cls.version) as file:
-            select = slice(None) if victims is None else victims
             attributes = load_attributes(file, attribute_fields(cls))
-            artifact = cls(**attributes, **cls._load(file, only, select))
+            loaded = cls._load(file, only, slice(None) if victims is None else victims)
+            artifact = cls(**attributes, **loaded)
         artifact.validate(str(path))
         return artifact
 
     @classmethod
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
         """Load the arrays by field name."""
-        return {
-            name: _load_field(file, name, schema, only, victims)
-            for name, schema in array_fields(cls).items()
-        }
-
-    def _packed(self) -> memoryview:
-        """Return the bytes of the file."""
-        buffer = io.BytesIO()
-        with h5py.File(buffer, "w") as file:
-            self._store(file)
-            seal_group(file)
-        return buffer.getbuffer()
+        loaded: dict[str, Any] = {}
+        for name, schema in array_fields(cls).items():
+            select = victims if schema.dims[0] == "victim" else slice(None)
+            if schema.optional and name not in file:
+                continue
+            if schema.group:
+                group = member(file, name, h5py.Group)
+                keys = chosen_keys(group, only)
+                loaded[name] = {key: load_array(group, key, select) for key in keys}
+            else:
+                loaded[name] = load_array(file, name, select)
+        return loaded
 
     def _attributes(self) -> dict[str, Any]:
         """Return the root attributes by name; those that are None are not stored."""
@@ -153,44 +161,26 @@ def create_group(parent: h5py.Group, name: str) -> h5py.Group:
 def store_array(
     group: h5py.Group, name: str, value: np.ndarray, schema: ArraySchema, **attributes: str
 ) -> None:
-    """Store one array with its dimensions, units and digest.
+    """Store one array with its dimensions, units, digest and further attributes.
 
     It is compressed unless it is tiny or declared otherwise. Chunks are small and contiguous in
     memory, so that one victim or a slice of a large parameter is read without the rest. Strings are
     stored at the length of the longest.
-
-    Args:
-        group: parent group.
-        name: key in the group.
-        value: the array.
-        schema: its declaration.
-        **attributes: further attributes of the dataset.
     """
-    stored, kind = _encoded(value) if value.dtype.kind in "OUST" else (value, value.dtype)
-    packing = _packing(stored) if schema.packed and stored.nbytes > SMALL_BYTES else {}
+    stored, kind = value, value.dtype
+    if kind.kind in "OUST":
+        texts = [text if isinstance(text, bytes) else str(text).encode() for text in value.flat]
+        kind = h5py.string_dtype(length=max([1, *map(len, texts)]))
+        stored = np.array(texts, dtype=kind).reshape(value.shape)
+    packing: dict[str, Any] = {}
+    if schema.packed and stored.nbytes > SMALL_BYTES:
+        packing = {"chunks": _chunks(stored), "compression": "gzip", "compression_opts": 1}
+        packing |= {"shuffle": True, "fletcher32": True}
     dataset = group.create_dataset(name, data=stored, dtype=kind, **packing)
     dims = " ".join(dims_of(schema, value.ndim))
     for key, text in {"dims": dims, "units": schema.units, **attributes}.items():
         set_attribute(dataset, key, text)
     seal(dataset, digest_values(value))
-
-
-def _packing(value: np.ndarray) -> dict[str, Any]:
-    """Return the HDF5 storage options of compressed arrays."""
-    return {
-        "chunks": _chunks(value),
-        "compression": "gzip",
-        "compression_opts": 1,
-        "shuffle": True,
-        "fletcher32": True,
-    }
-
-
-def _encoded(texts: np.ndarray) -> tuple[np.ndarray, np.dtype]:
-    """Encode strings as bytes of equal length; return them and their dtype."""
-    coded = [text if isinstance(text, bytes) else str(text).encode() for text in texts.flat]
-    kind = h5py.string_dtype(length=max([1, *map(len, coded)]))
-    return np.array(coded, dtype=kind).reshape(texts.shape), kind
 
 
 def _chunks(value: np.ndarray) -> tuple[int, ...]:
@@ -202,17 +192,37 @@ def _chunks(value: np.ndarray) -> tuple[int, ...]:
     return tuple(reversed(chunks))
 
 
-def _load_field(
-    file: h5py.File,
-    name: str,
-    schema: ArraySchema,
-    only: Collection[str] | None,
-    victims: slice,
-) -> Any:
-    if schema.optional and name not in file:
+@dataclass(frozen=True, kw_only=True)
+class Refused(Artifact):
+    """A recorded refusal; reading it as any other artifact raises a `RefusedError` with its reason.
+
+    Args:
+        reason: why the artifact cannot be made, and what to change.
+    """
+
+    format: ClassVar[str] = REFUSED
+
+    reason: str = attribute("")
+
+
+@contextmanager
+def refusing(*outputs: Path | str) -> Iterator[None]:
+    """Write refusals in place of all outputs of a job if its specs are incompatible.
+
+    Jobs that depend on it are refused for the same reason; all others are unaffected.
+    """
+    try:
+        yield
+    except IncompatibleError as error:
+        reason = " ".join(str(error).split())
+        logger.warning("refused: %s", reason)
+        for path in outputs:
+            Refused(reason=reason).write(path)
+
+
+def refusal_in(path: Path | str) -> str | None:
+    """Return the reason of a refusal; None if the file is missing or another artifact."""
+    try:
+        return Refused.read(path).reason
+    except ArtifactError:
         return None
-    select = victims if schema.dims[0] == "victim" else slice(None)
-    if not schema.group:
-        return load_array(file, name, select)
-    group = member(file, name, h5py.Group)
-    return {key: load_array(group, key, select) for key in chosen_keys(group, only)}

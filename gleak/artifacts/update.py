@@ -1,4 +1,4 @@
-"""``update.h5``: updates that the server receives from each victim."""
+"""``update.h5``, updates that the server receives, and ``granted/*.h5``, what it is told."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gleak.artifacts.encodings import (
-    Encoded,
-    check_encoded,
-    load_encoded,
-    store_encoded,
-)
+from gleak.artifacts.encodings import Encoded, check_encoded, load_encoded, store_encoded
+from gleak.artifacts.integrity import attribute_of
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reading import chosen_keys, load_attributes, member
-from gleak.artifacts.schema import arrays
+from gleak.artifacts.schema import array, arrays, attribute
 from gleak.artifacts.store import Artifact, create_group
 from gleak.core.errors import ArtifactError
 from gleak.core.lazy import h5py
@@ -57,12 +53,12 @@ class Update(Artifact):
             raise ArtifactError(f"{where}: /update contains no parameter")
         for name, encoded in self.update.items():
             check_encoded(where, f"/update/{name}", encoded)
-        first, *others = self.update
+        first = next(iter(self.update))
         expected = self.update[first].leading
-        for name in others:
-            if (found := self.update[name].leading) != expected:
+        for name, encoded in self.update.items():
+            if encoded.leading != expected:
                 raise ArtifactError(
-                    f"{where}: /update/{name} has (victim, round) = {found}, "
+                    f"{where}: /update/{name} has (victim, round) = {encoded.leading}, "
                     f"but /update/{first} has {expected}"
                 )
 
@@ -81,3 +77,39 @@ class Update(Artifact):
         update = {name: load_encoded(group, name, victims) for name in chosen_keys(group, only)}
         protocol = Protocol(**load_attributes(file, asdict(Protocol())))
         return {"update": update, "protocol": protocol, **super()._load(file, None, victims)}
+
+
+GRANTS = (
+    "labels",
+    "embeddings",
+    "mean_input",
+    "class_sample",
+    "auxiliary_inputs",
+    "auxiliary_labels",
+    "batch_norm_statistics",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Granted(Artifact):
+    """One piece of granted knowledge (`gleak.simulation.grants`), per victim or shared by all.
+
+    Args:
+        grant: one of `GRANTS`.
+        shared: True if the values are the same for all victims, and stored once.
+        values: Shape (V, ...), samples in [0, 1], labels, activations or their statistics; (1, ...)
+            if shared.
+    """
+
+    format: ClassVar[str] = "gleak/granted"
+
+    grant: str = attribute("")
+    shared: bool = attribute(False)
+    values: np.ndarray = array(
+        "victim ...", "class index, intensity, activation, or its mean and variance", "number"
+    )
+
+    @classmethod
+    def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
+        """Load the values; shared ones are loaded whole for any range of victims."""
+        return super()._load(file, only, slice(None) if attribute_of(file, "shared") else victims)

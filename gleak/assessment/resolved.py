@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gleak.artifacts.granted import GRANTS
-from gleak.artifacts.update import Update
+from gleak.artifacts.update import GRANTS, Update
 from gleak.assessment.deployment import Deployment
 from gleak.captures.locations import PRIVATE, UPDATE, Captures
 from gleak.clients.base import ClientSpec, check_batch

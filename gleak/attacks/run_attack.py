@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.reconstruction import Reconstruction, join_victims
-from gleak.artifacts.update import Update
+from gleak.artifacts.update import Granted, Update
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.matching.distances import cells_of
 from gleak.attacks.observation import Observation

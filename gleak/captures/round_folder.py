@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gleak.artifacts.atomic import renamed
+from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError, DataError
 from gleak.core.spec import checked_name
 
@@ -160,7 +160,7 @@ def write_state(
 ) -> None:
     """Write arrays or tensors by name, readable by their owner alone, not waiting for the disk."""
     tensors = {name: torch.as_tensor(value) for name, value in values.items()}
-    with renamed(path, private=True) as temporary:
+    with atomic(path, private=True, durable=False) as temporary:
         save_file(tensors, temporary, metadata)
 
 

@@ -15,14 +15,9 @@ EXIT_BAD_FILE = 2
 
 
 def add_assess(command: ArgumentParser) -> None:
-    """Add the options of ``gleak assess``."""
+    text = "description of the deployment; default deployment.yaml"
     command.add_argument(
-        "file",
-        nargs="?",
-        type=Path,
-        default=DEPLOYMENT,
-        metavar="FILE",
-        help="description of the deployment; default deployment.yaml",
+        "file", nargs="?", type=Path, default=DEPLOYMENT, metavar="FILE", help=text
     )
     text = "words of Snakemake's command line, after --"
     command.add_argument("options", nargs="*", metavar="OPTION", help=text)
@@ -41,11 +36,12 @@ def add_assess(command: ArgumentParser) -> None:
 
 
 def run_assess(arguments: Namespace) -> int:
-    """Run ``gleak assess [FILE] [-- OPTION ...]``."""
     with needs_extra("workflow"):
         from gleak.assessment.assess import PAGE, find_snakefile, prepare
 
-    file, options = words_of(arguments)
+    file, options = arguments.file, arguments.options
+    if str(file).startswith("-"):  # argparse takes the first of Snakemake's words for the file
+        file, options = DEPLOYMENT, [str(file), *options]
     try:
         if arguments.init:
             write_template(file)
@@ -55,9 +51,7 @@ def run_assess(arguments: Namespace) -> int:
         thresholds = read_thresholds(arguments.fail_above)
         assessment = prepare(file, arguments.output, settings_here(), thresholds)
     except GleakError as error:
-        place = f"{file}: "
-        text = str(error)
-        complain(SpecError(text if text.startswith(place) else f"{place}{text}"))
+        complain(SpecError(f"{file}: {str(error).removeprefix(f'{file}: ')}"))
         return EXIT_BAD_FILE
     print(assessment.summary(), flush=True)
     if arguments.plan:
@@ -74,19 +68,7 @@ def run_assess(arguments: Namespace) -> int:
     return EXIT_FINDING if report.exposed else 0
 
 
-def words_of(arguments: Namespace) -> tuple[Path, list[str]]:
-    """Return the file and Snakemake's words; argparse takes the first of these for the file."""
-    if str(arguments.file).startswith("-"):
-        return DEPLOYMENT, [str(arguments.file), *arguments.options]
-    return arguments.file, arguments.options
-
-
 def read_thresholds(texts: Sequence[str]) -> dict[str, float]:
-    """Read thresholds of the command line.
-
-    Raises:
-        SpecError: one is not of the form METRIC=VALUE.
-    """
     thresholds = {}
     for text in texts:
         metric, _, value = text.rpartition("=")

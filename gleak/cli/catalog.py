@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
 from inspect import getdoc
 from itertools import groupby, product
 from pathlib import Path
@@ -22,7 +21,6 @@ from gleak.core.spec import Spec, allowed_values, format_spec, format_value, spl
 from gleak.knowledge.base import Pretraining
 from gleak.studies.cell import LEVELS, Cell, Paths
 
-REQUIRED = "required"
 EQUATION = re.compile(r"(?:Eq\.|Equations?|Algorithm) \d+[a-z]?(?:(?:, | and | to )\d+)*")
 Record = dict[str, str]
 RESULTS = Path("results")
@@ -32,12 +30,8 @@ CANDIDATES = {
     "training": ("untrained", "central", "captured"),
     "crafting": ("honest", "mkor", "fishing"),
     "client": (
-        "fedsgd",
-        "fedsgd+batch_size=4",
-        "fedavg+local_steps=5",
-        "fedsgd+loss=nll_raw",
-        "epochs",
-        "captured",
+        *("fedsgd", "fedsgd+batch_size=4", "fedavg+local_steps=5", "fedsgd+loss=nll_raw"),
+        *("epochs", "captured"),
     ),
     "defense": ("none",),
 }
@@ -54,41 +48,31 @@ FILES = {
 
 
 def add_list(command: ArgumentParser) -> None:
-    """Add the options of ``gleak list``."""
     kind = command.add_argument("kind", nargs="?", metavar="KIND", help="dataset, attack, ...")
     offer(kind, kinds)
 
 
 def run_list(arguments: Namespace) -> int:
-    """Run ``gleak list [KIND]``."""
     settings_here()
     print(list_registered(arguments.kind))
     return 0
 
 
 def add_describe(command: ArgumentParser) -> None:
-    """Add the options of ``gleak describe``."""
     text = "a name, or a spec such as cpl+restarts=2"
     offer(command.add_argument("name", metavar="NAME", help=text), specs_of())
 
 
 def run_describe(arguments: Namespace) -> int:
-    """Run ``gleak describe NAME``."""
     settings_here()
     print(describe(arguments.name))
     return 0
 
 
 def list_registered(kind: str | None = None) -> str:
-    """Return name and summary of all registered classes by kind and method family.
+    """Return name and summary of all registered classes, of one kind or of all.
 
     A family is a module; its heading is the first line of the module's docstring.
-
-    Args:
-        kind: a key of `gleak.core.registry.PACKAGES`; None for all kinds.
-
-    Raises:
-        SpecError: there is no such kind.
     """
     parts = []
     for shown in PACKAGES if kind is None else (kind,):
@@ -113,11 +97,7 @@ def families(kind: str) -> dict[str, list[type[Spec]]]:
 def describe(text: str) -> str:
     """Return docstring, source and fields of a registered name, for every kind that has it.
 
-    Args:
-        text: a name, or a spec, whose values are then listed with the defaults.
-
-    Raises:
-        SpecError: no kind has the name, or the spec is invalid.
+    The values of a spec are listed with the defaults.
     """
     name, fields = split_spec(text)
     known_kinds = kinds_of(name)
@@ -132,9 +112,9 @@ def describe(text: str) -> str:
 
 def align(records: list[Record]) -> str:
     """Format records as a table without its empty columns."""
-    headings = [key for key in records[0] if any(record[key] for record in records)]
-    rows = [[record[key] for key in headings] for record in records]
-    return tabulate(rows, headings, tablefmt="simple", disable_numparse=True)
+    full = [key for key in records[0] if any(record[key] for record in records)]
+    rows = [{key: record[key] for key in full} for record in records]
+    return tabulate(rows, "keys", tablefmt="simple", disable_numparse=True)
 
 
 def _describe_class(cls: type[Spec], spec: Spec | None) -> str:
@@ -157,14 +137,16 @@ def _describe_class(cls: type[Spec], spec: Spec | None) -> str:
 
 def equations(cls: type[Spec]) -> str:
     """Return the equations that docstring and fields refer to, each with its place."""
-    documented = EQUATION.findall(getdoc(cls) or "")
-    sources = {
-        key: str(field.json_schema_extra["source"])
-        for key, field in cls.model_fields.items()
-        if isinstance(field.json_schema_extra, dict)
-    }
-    fields = [f"{text} ({key})" for key, text in sources.items() if EQUATION.search(text)]
-    return "; ".join(dict.fromkeys([*documented, *fields]))
+    places = EQUATION.findall(getdoc(cls) or "")
+    for key, field in cls.model_fields.items():
+        if EQUATION.search(text := _extra(field, "source")):
+            places.append(f"{text} ({key})")
+    return "; ".join(dict.fromkeys(places))
+
+
+def _extra(field: FieldInfo, key: str) -> str:
+    extra = field.json_schema_extra
+    return str(extra.get(key, "")) if isinstance(extra, dict) else ""
 
 
 def example(cls: type[Spec], spec: Spec | None = None) -> str:
@@ -198,17 +180,15 @@ def example_of(spec: Spec) -> str:
 
 def describe_field(key: str, field: FieldInfo, spec: Spec | None = None) -> Record:
     """Return the row of a field in the table of a class, with its value in ``spec``."""
-    extra = field.json_schema_extra
-    facts: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
     default = field.get_default(call_default_factory=True)
     return {
         "field": key,
         "value": "" if spec is None else _text(getattr(spec, key)),
-        "default": REQUIRED if field.is_required() else _text(default),
+        "default": "required" if field.is_required() else _text(default),
         "allowed": allowed_values(field),
-        "unit": str(facts.get("unit", "")),
+        "unit": _extra(field, "unit"),
         "description": field.description or "",
-        "source": str(facts.get("source", "")),
+        "source": _extra(field, "source"),
     }
 
 

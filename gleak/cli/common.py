@@ -9,7 +9,7 @@ from typing import Any
 
 from gleak.core.errors import GleakError, SpecError
 from gleak.core.plugins import use_plugins
-from gleak.core.settings import Settings
+from gleak.core.settings import SCALES, Settings
 from gleak.core.yaml_input import load_mapping
 
 CONFIG = Path("config.yaml")
@@ -18,22 +18,16 @@ WIDTH = 100
 
 
 def add_config_option(command: ArgumentParser) -> None:
-    """Add the option for another configuration file."""
     text = "configuration; default config.yaml"
     command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help=text)
 
 
 def add_scale_option(command: ArgumentParser) -> None:
-    """Add the option for another scale than the configured one."""
-    command.add_argument("--scale", metavar="SCALE", help="quick, small, gpu or paper")
+    command.add_argument("--scale", metavar="SCALE", help=" or ".join(SCALES))
 
 
 def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
-    """Read the configuration and replace some of its values.
-
-    Raises:
-        SpecError: the file is missing or not a mapping, or a key or value is invalid.
-    """
+    """Read the configuration and replace some of its values."""
     if not path.is_file():
         raise SpecError(
             f"{path}: no such file; change to the folder of the Snakefile, or give --config FILE"

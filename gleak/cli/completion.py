@@ -6,7 +6,7 @@ It is switched on in bash or zsh by ``eval "$(register-python-argcomplete gleak)
 from __future__ import annotations
 
 from argparse import Action
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,11 +28,7 @@ def kinds(prefix: str, **_: Any) -> list[str]:
 
 
 def specs_of(*wanted: str) -> Completer:
-    """Return a completer of specs.
-
-    Args:
-        wanted: kinds; all unless given.
-    """
+    """Return a completer of specs of some kinds, by default of all."""
 
     def complete_spec(prefix: str, **_: Any) -> list[str]:
         known = {name: cls for kind in wanted or PACKAGES for name, cls in load(kind).items()}
@@ -52,21 +48,14 @@ def _fields(cls: type[Spec], before: str) -> list[str]:
         _, given = split_spec(before)
     except SpecError:
         return []
-    fields = {key: field for key, field in cls.model_fields.items() if key not in given}
-    values = [
-        f"{key}={format_value(value)}"
-        for key, field in fields.items()
-        for value in _choices(field.annotation)
-    ]
-    return [*(f"{key}=" for key in fields), *values]
-
-
-def _choices(annotation: Any) -> Sequence[Any]:
-    """Return the values of a field that accepts constants only; empty for others."""
-    if annotation is bool:
-        return (True, False)
-    values = get_args(annotation)
-    return values if all(isinstance(value, str | int) for value in values) else ()
+    fields = [key for key in cls.model_fields if key not in given]
+    assignments = []
+    for key in fields:
+        annotation = cls.model_fields[key].annotation
+        values = (True, False) if annotation is bool else get_args(annotation)
+        if all(isinstance(value, str | int) for value in values):
+            assignments += [f"{key}={format_value(value)}" for value in values]
+    return [*(f"{key}=" for key in fields), *assignments]
 
 
 def studies(prefix: str, **_: Any) -> list[str]:

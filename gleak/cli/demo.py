@@ -5,10 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from gleak.api.attacking import AttackResult, attack
@@ -33,21 +34,17 @@ BRIGHTEST = 255
 
 
 def add_demo(command: ArgumentParser) -> None:
-    """Add the options of ``gleak demo``."""
     text = "spec of the attack; default spear"
     command.add_argument("--attack", default="spear", metavar="SPEC", help=text)
     text = "spec of the defence; default none"
     command.add_argument("--defense", default="none", metavar="SPEC", help=text)
     text = "side of the photographs; default 224"
     command.add_argument("--size", type=int, default=224, metavar="PX", help=text)
-    output = Path("demo.png")
-    command.add_argument(
-        "--output", type=Path, default=output, metavar="PNG", help="default ./demo.png"
-    )
+    text, output = "default ./demo.png", Path("demo.png")
+    command.add_argument("--output", type=Path, default=output, metavar="PNG", help=text)
 
 
 def run_demo(arguments: Namespace) -> int:
-    """Run ``gleak demo [--attack SPEC] [--defense SPEC] [--size PX] [--output PNG]``."""
     outcome = attack_photographs(arguments.attack, arguments.size, defense=arguments.defense)
     outcome.draw(arguments.output)
     print(f"{outcome}\n\n{arguments.output.resolve()}")
@@ -55,69 +52,22 @@ def run_demo(arguments: Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class Client:
-    """A client of distributed SGD in the first round of training.
-
-    Args:
-        inputs: its batch, values in [0, 1]; Shape (N, 3, size, size).
-        model: network with the parameters that the server broadcast.
-        gradients: what the server receives, in the order of ``model.parameters()``.
-        defense: spec of the client's defence.
-    """
-
-    inputs: Tensor
-    model: nn.Module
-    gradients: tuple[Tensor, ...]
-    defense: str
-
-    @classmethod
-    def with_photographs(cls, size: int, defense: str, seed: int) -> Client:
-        """Return a client whose batch are the `PHOTOGRAPHS`, each of a class of its own."""
-        inputs = torch.from_numpy(central_squares(PHOTOGRAPHS, size)).float() / BRIGHTEST
-        classes = len(PHOTOGRAPHS)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            model = parse("model", MODEL).build(tuple(inputs.shape[1:]), classes)
-        loss = functional.cross_entropy(model(inputs), torch.arange(classes))
-        gradients = torch.autograd.grad(loss, list(model.parameters()))
-        return cls(inputs, model, defend(defense, gradients, seed=seed), defense)
-
-    @property
-    def size(self) -> int:
-        """Side of a photograph in pixels."""
-        return self.inputs.shape[-1]
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of the network."""
-        return sum(gradient.numel() for gradient in self.gradients)
-
-    def attacked(self, spec: str, seed: int, **known: Tensor) -> AttackResult:
-        """Run an attack that reads the gradients and the network alone, besides grants."""
-        return attack(
-            spec,
-            self.model,
-            self.gradients,
-            shape=tuple(self.inputs.shape[1:]),
-            batch_size=len(self.inputs),
-            grants=known,
-            seed=seed,
-        )
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """Result of the attack on a client.
+    """Attack on a client of distributed SGD in the first round of training.
 
     Args:
-        client: the client.
-        found: what the attack recovered.
+        inputs: the client's batch, values in [0, 1]; Shape (N, 3, size, size).
+        gradients: what the server receives, in the order of the network's parameters.
+        defense: spec of the client's defence.
+        result: what the attack recovered.
         scores: its metrics against the photographs.
         blind: metrics of the blind control.
     """
 
-    client: Client
-    found: AttackResult
+    inputs: Tensor
+    gradients: tuple[Tensor, ...]
+    defense: str
+    result: AttackResult
     scores: Scores
     blind: Scores
 
@@ -125,14 +75,14 @@ class Outcome:
     def images(self) -> list[np.ndarray | None]:
         """The recovered images in the order of the photographs; None where there is none."""
         return [
-            None if place == UNASSIGNED else self.found.inputs[place].numpy()
+            None if place == UNASSIGNED else self.result.inputs[place].numpy()
             for place in self.scores.assignment
         ]
 
     @property
     def exact_values(self) -> int:
         """Number of 8-bit values of the photographs that are recovered without error."""
-        pairs = zip(self.client.inputs.numpy(), self.images, strict=True)
+        pairs = zip(self.inputs.numpy(), self.images, strict=True)
         return sum(
             int((in_8_bits(truth) == in_8_bits(image)).sum())
             for truth, image in pairs
@@ -142,25 +92,25 @@ class Outcome:
     @property
     def title(self) -> str:
         """The batch, the attack and its cost."""
-        side, values = self.client.size, self.client.parameters
+        side, values = self.inputs.shape[-1], sum(gradient.numel() for gradient in self.gradients)
         return (
             f"{len(PHOTOGRAPHS)} photographs of {side} x {side} pixels, and what the attack "
-            f"{self.found.spec} recovers from one gradient of the batch\n"
-            f"(defence {self.client.defense}; {values:,} values; "
-            f"{self.found.cost['cpu_seconds']:.0f} CPU-seconds)"
+            f"{self.result.spec} recovers from one gradient of the batch\n"
+            f"(defence {self.defense}; {values:,} values; "
+            f"{self.result.cost['cpu_seconds']:.0f} CPU-seconds)"
         )
 
     def draw(self, output: Path) -> None:
         """Draw the photographs above what was recovered, with the PSNR of each."""
-        truths = zip(PHOTOGRAPHS, self.client.inputs.numpy(), strict=True)
-        found = zip(self.images, self._psnr(), strict=True)
+        truths = zip(PHOTOGRAPHS, self.inputs.numpy(), strict=True)
+        recovered = zip(self.images, self._psnr(), strict=True)
         rows = [
             TileRow("photographs\nof the client", [Tile(image, name) for name, image in truths]),
             TileRow(
                 "recovered from\nthe gradient",
                 [
                     Tile(image, below=f"{own} dB\nblind: {blind} dB")
-                    for image, (own, blind) in found
+                    for image, (own, blind) in recovered
                 ],
             ),
         ]
@@ -179,15 +129,13 @@ class Outcome:
             {"photograph": name, "PSNR (dB)": own, "blind (dB)": blind}
             for name, (own, blind) in zip(PHOTOGRAPHS, self._psnr(), strict=True)
         ]
-        return "\n\n".join([self.title, align(rows), self._explanation()])
-
-    def _explanation(self) -> str:
-        return (
+        explanation = (
             f"The attack reads only the gradient and the network, {MODEL} as initialised.\n"
-            f"Recovered exactly: {self.exact_values:,} of {self.client.inputs.numel():,} 8-bit "
+            f"Recovered exactly: {self.exact_values:,} of {self.inputs.numel():,} 8-bit "
             f"values. PSNR is capped at {PSNR_CAP:.0f} dB.\n"
             "Blind: the mean training image, a guess without the gradient."
         )
+        return "\n\n".join([self.title, align(rows), explanation])
 
 
 def in_8_bits(image: np.ndarray) -> np.ndarray:
@@ -196,28 +144,25 @@ def in_8_bits(image: np.ndarray) -> np.ndarray:
 
 
 def attack_photographs(spec: str, size: int, *, defense: str = "none", seed: int = 0) -> Outcome:
-    """Attack the gradient of a batch of photographs.
+    """Attack the gradient of a batch of photographs, whose sides have ``size`` pixels.
 
     The attack reads the gradient and the network alone. The blind control is the mean of training
     images of the same photographs.
-
-    Args:
-        spec: the attack.
-        size: side of the photographs in pixels.
-        defense: the client's defence.
-        seed: seed of the network's parameters, of the defence and of the attack.
-
-    Raises:
-        GleakError: the attack or defence is unknown or cannot be used here, or the size is out of
-            range.
     """
     if size not in SIZES:
         raise SpecError(f"--size {size}: use {SIZES[0]} to {SIZES[-1]} pixels")
-    client = Client.with_photographs(size, defense, seed)
-    found = client.attacked(spec, seed)
+    inputs = torch.from_numpy(central_squares(PHOTOGRAPHS, size)).float() / BRIGHTEST
+    shape, classes = tuple(inputs.shape[1:]), len(PHOTOGRAPHS)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = parse("model", MODEL).build(shape, classes)
+    # Each photograph is of a class of its own.
+    loss = functional.cross_entropy(model(inputs), torch.arange(classes))
+    plain = torch.autograd.grad(loss, list(model.parameters()))
+    gradients = defend(defense, plain, seed=seed)
+    seen: dict[str, Any] = {"shape": shape, "batch_size": len(inputs), "seed": seed}
+    result = attack(spec, model, gradients, **seen)
     train = parse("dataset", TRAIN.format(size=size)).load(Path(), seed)
-    blind = client.attacked(
-        "blind", seed, mean_input=torch.from_numpy(train.samples("train").mean(0))
-    )
-    scores = [score(each, client.inputs) for each in (found, blind)]
-    return Outcome(client, found, *scores)
+    mean = {"mean_input": torch.from_numpy(train.samples("train").mean(0))}
+    blind = score(attack("blind", model, gradients, grants=mean, **seen), inputs)
+    return Outcome(inputs, gradients, defense, result, score(result, inputs), blind)

@@ -18,7 +18,6 @@ from gleak.runtime.perceptual import BACKBONES, SQUEEZE, Net
 
 
 def add_inspect(command: ArgumentParser) -> None:
-    """Add the options of ``gleak inspect``."""
     text = "any .h5 file of a run, or a table of scores"
     command.add_argument("file", type=Path, metavar="FILE", help=text)
     command.add_argument("--image", type=int, metavar="N", help="save the image of sample N")
@@ -27,7 +26,6 @@ def add_inspect(command: ArgumentParser) -> None:
 
 
 def run_inspect(arguments: Namespace) -> int:
-    """Run ``gleak inspect FILE [--image N] [--output PNG]``."""
     if arguments.file.suffix not in (".h5", ".csv"):
         raise SpecError(f"{arguments.file}: neither an .h5 file nor a table of scores (.csv)")
     if arguments.image is not None:
@@ -45,51 +43,36 @@ def run_inspect(arguments: Namespace) -> int:
 
 
 def add_audit(command: ArgumentParser) -> None:
-    """Add the options of ``gleak audit``."""
     command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
     text = "dataset.h5 with samples for the audits"
     command.add_argument("--data", type=Path, metavar="DATASET", help=text)
 
 
 def run_audit(arguments: Namespace) -> int:
-    """Run ``gleak audit FILE [--data DATASET]``."""
     report = audit_file(arguments.file, arguments.data)
     print(report)
     return EXIT_FINDING if report.alarms else 0
 
 
 def audit_file(parameters: Path, dataset: Path | None) -> AuditReport:
-    """Run every registered audit with its default parameters.
+    """Run every audit with its defaults on a ``parameters.h5`` or ``model.h5``.
 
-    Args:
-        parameters: ``parameters.h5`` or ``model.h5``.
-        dataset: ``dataset.h5``, from whose train split a client draws; None: audits that need
-            samples are not available, and torch is not imported.
-
-    Raises:
-        ArtifactError: a file is invalid.
-        IncompatibleError: the dataset does not fit the model.
+    Without a dataset, audits that need samples are not available, and torch is not imported.
     """
     samples = None if dataset is None else Dataset.read(dataset)
     return run_audits(Broadcast(Model.read(parameters), samples))
 
 
 def add_weights(command: ArgumentParser) -> None:
-    """Add the options of ``gleak weights``."""
     which = command.add_mutually_exclusive_group()
     text = "name of a file that torchvision publishes"
     which.add_argument("file", nargs="?", metavar="FILE", help=text)
-    which.add_argument(
-        "--net",
-        choices=get_args(Net),
-        default=SQUEEZE,
-        help="network whose features LPIPS compares: squeeze (default, 5 MB), alex (244 MB) or vgg "
-        "(553 MB)",
-    )
+    text = "network whose features LPIPS compares: squeeze (default, 5 MB), alex (244 MB) or vgg "
+    text += "(553 MB)"
+    which.add_argument("--net", choices=get_args(Net), default=SQUEEZE, help=text)
 
 
 def run_weights(arguments: Namespace) -> int:
-    """Run ``gleak weights [FILE | --net NET]``."""
     name = arguments.file or BACKBONES[arguments.net].file
     digest = next(iter(expected_digests(name)), "unknown")
     print(f"{address(name)}, sha256 {digest}", flush=True)

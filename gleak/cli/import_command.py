@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from gleak.captures.locations import Captures
 from gleak.captures.round_folder import Files, RoundFolder, recorded_fields, rounds_in
 from gleak.cli.common import EXIT_FINDING, add_config_option, settings_here
 from gleak.cli.completion import offer, specs_of
-from gleak.clients.base import ClientSpec
 from gleak.core.errors import SpecError
 from gleak.studies.cell import Cell
 
@@ -31,7 +29,6 @@ PROTOCOL = {
 
 
 def add_import(command: ArgumentParser) -> None:
-    """Add the options of ``gleak import``."""
     command.add_argument("name", metavar="NAME", help="name of the capture, as in paths")
     for kind, other in (("dataset", "a folder of images"), ("model", "a function of yours")):
         text = f"spec of the {kind}, or {other}, as in a deployment"
@@ -59,11 +56,7 @@ def add_import(command: ArgumentParser) -> None:
 
 
 def run_import(arguments: Namespace) -> int:
-    """Run ``gleak import NAME --dataset SPEC --model SPEC --round FOLDER``.
-
-    Dataset and model are written as in a deployment file; modules of the user's networks are
-    searched in the current folder.
-    """
+    """Read dataset and model as in a deployment file, modules of networks in the current folder."""
     folders = {"data_dir": arguments.data_dir, "captures_dir": arguments.captures_dir}
     changes = {key: folder for key, folder in folders.items() if folder}
     configured, here = settings_here(arguments.config), Path.cwd()
@@ -90,12 +83,7 @@ def run_import(arguments: Namespace) -> int:
 
 
 def _cell(name: str, dataset: str, model: str, files: Files, arguments: Namespace) -> Cell:
-    """Return the cell of a capture, by the options and what its files contain.
-
-    Raises:
-        SpecError: options are invalid, or contradict the files.
-        ArtifactError: a file is damaged, or clients differ in a field.
-    """
+    """Return the cell of a capture, by the options and by what its files contain."""
     recorded = {} if arguments.gradients else recorded_fields(files.sent)
     options = {field: getattr(arguments, field) for field in PROTOCOL}
     given = {field: value for field, value in options.items() if value is not None}
@@ -107,17 +95,17 @@ def _cell(name: str, dataset: str, model: str, files: Files, arguments: Namespac
         sends="gradient" if arguments.gradients else "weights",
         **{**recorded, **given},
     )
-    _check_recorded(cell.client, recorded, files.sent[0])
+    for field, text in recorded.items():
+        if getattr(cell.client, field) != float(text):
+            raise SpecError(
+                f"--{field.replace('_', '-')} is {getattr(cell.client, field)}, but "
+                f"{files.sent[0]} was recorded with {text}; leave the option out"
+            )
     return cell
 
 
 def _files(arguments: Namespace) -> dict[str, Files]:
-    """Return the input files by the names of their captures.
-
-    Raises:
-        SpecError: the broadcast state is missing, or a file is given beside a folder that has it.
-        ArtifactError: a folder does not contain what it should.
-    """
+    """Return the input files by the names of their captures."""
     name, truth = arguments.name, arguments.truth
     if arguments.round is None and arguments.rounds is None:
         if arguments.before is None:
@@ -134,17 +122,3 @@ def _files(arguments: Namespace) -> dict[str, Files]:
         raise SpecError("--truth: with --rounds, truth-<client>.safetensors is beside each client")
     rounds = rounds_in(arguments.rounds)
     return {f"{name}-{number}": rounds[number].files() for number in rounds}
-
-
-def _check_recorded(client: ClientSpec, recorded: Mapping[str, str], file: Path) -> None:
-    """Check that options agree with the fields that the clients' files contain.
-
-    Raises:
-        SpecError: names the option.
-    """
-    for field, text in recorded.items():
-        if getattr(client, field) != float(text):
-            raise SpecError(
-                f"--{field.replace('_', '-')} is {getattr(client, field)}, but {file} was recorded "
-                f"with {text}; leave the option out"
-            )

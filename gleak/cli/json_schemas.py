@@ -34,7 +34,11 @@ def study_schema() -> Schema:
     for key, model in entries.items():
         fields[key]["patternProperties"] = {FILE_NAME: _completed(_part(model, definitions))}
     of_figures: Schema = {}
-    figures = [_figure(kind, cls, of_figures) for kind, cls in load("figure").items()]
+    figures = []
+    for kind, cls in load("figure").items():
+        figure = _part(cls, of_figures)
+        figure["properties"]["kind"] = {"const": kind}
+        figures.append({**figure, "required": ["kind", *figure.get("required", [])]})
     fields["figures"]["patternProperties"] = {FILE_NAME: {"anyOf": _one_or_several(figures)}}
     definitions.update(_one_or_several(of_figures))
     fields["expect"]["items"] = {
@@ -70,23 +74,16 @@ def _completed(schema: Schema) -> Schema:
     return schema
 
 
-def _figure(kind: str, cls: type[BaseModel], definitions: Schema) -> Schema:
-    schema = _part(cls, definitions)
-    schema["properties"]["kind"] = {"const": kind}
-    schema["required"] = ["kind", *schema.get("required", [])]
-    return schema
-
-
 def _one_or_several(node: Any) -> Any:
     """Return a schema that accepts a single item in place of a list, as figures do."""
     if isinstance(node, list):
         return [_one_or_several(part) for part in node]
     if not isinstance(node, dict):
         return node
-    found = {key: _one_or_several(part) for key, part in node.items()}
-    if found.get("type") == "array" and "items" in found:
-        return {"anyOf": [found["items"], found]}
-    return found
+    schema = {key: _one_or_several(part) for key, part in node.items()}
+    if schema.get("type") == "array" and "items" in schema:
+        return {"anyOf": [schema["items"], schema]}
+    return schema
 
 
 def _claim(cls: type[BaseModel], definitions: Schema) -> Schema:

@@ -50,19 +50,17 @@ COMMANDS = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command, by default that of this process, and return the exit code.
 
-    Args:
-        words: arguments after ``gleak``; None for those of this process.
-
-    Returns:
-        Exit code: 0; 1 after an error, which is one line on stderr; 3 if an audit raises an alarm,
-        or the true samples of a capture do not give its updates; 141 if the reader of the output
-        ended early, as the shell reports it (``gleak list | head``).
+    It is 1 after an error, which is one line on stderr; 3 if an audit raises an alarm, or the true
+    samples of a capture do not give its updates; 141 if the reader of the output ended early, as
+    the shell reports it (``gleak list | head``).
     """
     words = sys.argv[1:] if words is None else words
-    if "_ARGCOMPLETE" in os.environ:
-        _answer_shell()
+    if "_ARGCOMPLETE" in os.environ:  # complete a command line, and end the process
+        from argcomplete import autocomplete
+
+        autocomplete(build_parser(os.environ["COMP_LINE"].split()[1:2]))
     parser = build_parser([*words[:1]])
     arguments = parser.parse_args(words)
     if arguments.run is None:
@@ -80,19 +78,8 @@ def main(words: Sequence[str] | None = None) -> int:
     return code
 
 
-def _answer_shell() -> None:
-    """Complete a command line, and end the process; see `gleak.cli.completion`."""
-    from argcomplete import autocomplete
-
-    autocomplete(build_parser(os.environ["COMP_LINE"].split()[1:2]))
-
-
 def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> ArgumentParser:
-    """Build the parser of all commands, with the options of some.
-
-    Args:
-        commands: those whose modules are imported for their options; by default all.
-    """
+    """Build the parser of all commands, with the options of those given: of all by default."""
     parser = ArgumentParser(prog="gleak", description="Measure gradient leakage. See README.md.")
     parser.add_argument("--version", action="version", version=f"gleak {__version__}")
     parser.set_defaults(run=None)

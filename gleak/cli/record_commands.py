@@ -10,20 +10,13 @@ from gleak.cli.common import add_config_option, read_settings
 from gleak.cli.completion import offer, studies
 from gleak.cli.study_commands import study_file
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.figures.recorded import (
-    finished_grids,
-    record_grid,
-    record_picture,
-    records_of,
-    write_results,
-)
+from gleak.figures import recorded
 from gleak.studies.study import load_study
 
 RECORDS = Path("docs/results")
 
 
 def add_record(command: ArgumentParser) -> None:
-    """Add the options of ``gleak record``."""
     offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
     text = "grids; default all that are finished"
     command.add_argument("grids", nargs="*", metavar="GRID", help=text)
@@ -33,13 +26,12 @@ def add_record(command: ArgumentParser) -> None:
 
 
 def run_record(arguments: Namespace) -> int:
-    """Run ``gleak record STUDY [GRID ...] [--scale SCALE]``."""
     settings = read_settings(
         arguments.config, {"scale": arguments.scale} if arguments.scale else {}
     )
-    results, scale = Path(settings.results_dir), settings.scale
+    results, scale = settings.results_dir, settings.scale
     study = load_study(study_file(arguments.study)).examined(scale, settings.data_dir)
-    grids = arguments.grids or finished_grids(study, scale, results)
+    grids = arguments.grids or recorded.finished_grids(study, scale, results)
     if not grids:
         raise ArtifactError(
             f"{results}: no grid of study {study.name!r} is finished at scale {scale!r}; run: "
@@ -47,15 +39,15 @@ def run_record(arguments: Namespace) -> int:
         )
     folder = arguments.folder / study.name / scale
     for grid in grids:
-        facts = record_grid(study, grid, scale, results, folder)
+        facts = recorded.record_grid(study, grid, scale, results, folder)
         print(f"{grid}: {facts.cells} cells, {facts.cpu_hours:.2f} CPU hours")
-    pictures = [f for f in study.figures if record_picture(study, f, scale, results, folder)]
+    draw = recorded.record_picture
+    pictures = [name for name in study.figures if draw(study, name, scale, results, folder)]
     print(f"{folder}: {len(grids)} grids, {len(pictures)} pictures of reconstructions")
     return 0
 
 
 def add_results(command: ArgumentParser) -> None:
-    """Add the options of ``gleak results``."""
     offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
     _add_folder(command)
 
@@ -66,13 +58,11 @@ def _add_folder(command: ArgumentParser) -> None:
 
 
 def run_results(arguments: Namespace) -> int:
-    """Run ``gleak results STUDY``: write a page for each recorded scale."""
-    from gleak.studies.study import load_study
-
     file = study_file(arguments.study)
     study = load_study(file)
     published = file.parent / "published" / f"{study.name}.csv"
-    records = records_of(study, arguments.folder, published if published.is_file() else None)
+    published_numbers = published if published.is_file() else None
+    records = recorded.records_of(study, arguments.folder, published_numbers)
     if not records:
         raise SpecError(
             f"{arguments.folder / study.name}: nothing is recorded; after a run: "
@@ -80,6 +70,6 @@ def run_results(arguments: Namespace) -> int:
         )
     for record in records:
         page = record.folder.with_suffix(".md")
-        write_results(record, page)
+        recorded.write_results(record, page)
         print(page)
     return 0

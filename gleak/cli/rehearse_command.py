@@ -22,7 +22,6 @@ NOTE = (
 
 
 def add_rehearse(command: ArgumentParser) -> None:
-    """Add the options of ``gleak rehearse``."""
     add_studies(command)
     add_scale_option(command)
     command.add_argument(
@@ -34,13 +33,7 @@ def add_rehearse(command: ArgumentParser) -> None:
 
 
 def run_rehearse(arguments: Namespace) -> int:
-    """Run ``gleak rehearse [STUDY ...] [--scale SCALE] [--grid GRID] [--memory GB]``.
-
-    A line is printed for each grid, and one for each kind of failure.
-
-    Returns:
-        1 if a cell failed, else 0.
-    """
+    """Print a line for each grid, and one for each kind of failure; return 1 if a cell failed."""
     settings, studies = read_studies(arguments)
     wanted, memory = arguments.grids, arguments.memory
     known = {name for study in studies for name in study.grids}
@@ -65,26 +58,18 @@ def describe(report: GridReport) -> str:
         "failed": len(report.failed),
         "refused": report.refused,
     }
-    found = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    lines = [f"{report.study} {report.grid}: {found or 'no cells'}{_largest(report)}"]
-    return "\n".join([*lines, *_failures(report)])
-
-
-def _largest(report: GridReport) -> str:
-    passed = {cell: each for cell, each in report.outcomes.items() if not each.fault}
-    if not passed:
-        return ""
-    cell, most = max(passed.items(), key=lambda pair: pair[1].bytes)
-    return f"; at most {most.bytes / GIGABYTE:.2g} GB ({most.stage} of {cell})"
-
-
-def _failures(report: GridReport) -> list[str]:
-    """Return a line for each fault, with its first cell and the number of the others."""
+    counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    line = f"{report.study} {report.grid}: {counted or 'no cells'}"
+    passed = {cell: outcome for cell, outcome in report.outcomes.items() if not outcome.fault}
+    if passed:
+        cell, most = max(passed.items(), key=lambda pair: pair[1].bytes)
+        line += f"; at most {most.bytes / GIGABYTE:.2g} GB ({most.stage} of {cell})"
     cells: dict[Outcome, list[Cell]] = defaultdict(list)
     for cell, outcome in report.failed.items():
         cells[outcome].append(cell)
-    return [
+    faults = [
         f"  stage {outcome.stage} of {first}{f' and {len(others)} others' if others else ''}: "
         f"{outcome.fault}"
         for outcome, (first, *others) in cells.items()
     ]
+    return "\n".join([line, *faults])

@@ -31,16 +31,8 @@ from gleak.studies.figure_spec import Shown
 LABEL_WIDTH = 40
 CONFIDENCE = 0.95
 SCORES = "scores.csv"
-PREFERRED = (
-    "mse",
-    "psnr",
-    "ssim",
-    "lpips",
-    "success_content",
-    "success_labels",
-    "test_accuracy",
-    "audit_alarms",
-)
+PREFERRED = ["mse", "psnr", "ssim", "lpips", "success_content", "success_labels"]
+PREFERRED += ["test_accuracy", "audit_alarms"]
 BELOW = "*"
 NOTE = (
     f"Means over victims with {CONFIDENCE:.0%} intervals (Student t); n: victims. "
@@ -50,7 +42,6 @@ Row = Sequence[str]
 
 
 def add_scores(command: ArgumentParser) -> None:
-    """Add the options of ``gleak scores``."""
     paths: dict[str, Any] = {"type": Path, "metavar": "PATH"}
     text = "scores.csv, or folders that contain some"
     command.add_argument("paths", nargs="+", help=text, **paths)
@@ -63,7 +54,6 @@ def add_scores(command: ArgumentParser) -> None:
 
 
 def run_scores(arguments: Namespace) -> int:
-    """Run ``gleak scores PATH ... [--metric SPEC] [--image PNG]``."""
     settings_here()
     tables = find_tables(arguments.paths)
     print(describe_scores(tables, arguments.metrics))
@@ -74,23 +64,16 @@ def run_scores(arguments: Namespace) -> int:
 
 
 def find_tables(paths: Sequence[Path]) -> list[Path]:
-    """Return the tables of scores at or below some paths, with those of their blind baselines.
-
-    Args:
-        paths: tables, or folders that contain some.
-
-    Raises:
-        ArtifactError: a path does not exist, or contains no table.
-    """
-    found: dict[Path, None] = {}
+    """Return the tables of scores at or below some paths, with those of their blind baselines."""
+    tables: list[Path] = []
     for path in paths:
-        tables = sorted(path.rglob(SCORES)) if path.is_dir() else [path]
-        if not tables:
+        below = sorted(path.rglob(SCORES)) if path.is_dir() else [path]
+        if not below:
             raise ArtifactError(f"{path}: no {SCORES} below it; make one with snakemake first")
-        for table in tables:
+        for table in below:
             blind = table.parent.parent / BLIND / SCORES
-            found.update(dict.fromkeys([table, *([blind] if blind.is_file() else [])]))
-    return list(found)
+            tables += [table, blind] if blind.is_file() else [table]
+    return list(dict.fromkeys(tables))
 
 
 def describe_scores(tables: Sequence[Path], metrics: Sequence[str] = ()) -> str:
@@ -99,10 +82,6 @@ def describe_scores(tables: Sequence[Path], metrics: Sequence[str] = ()) -> str:
     Args:
         tables: files in the form of `gleak.metrics.score_table`.
         metrics: canonical specs; the most common ones unless given.
-
-    Raises:
-        ArtifactError: a file is not a table of scores.
-        SpecError: no file has such a metric.
     """
     scores = _read(tables)
     known = [name for name in dict.fromkeys(scores["metric"]) if name]
@@ -112,7 +91,7 @@ def describe_scores(tables: Sequence[Path], metrics: Sequence[str] = ()) -> str:
     chosen = list(metrics) or [name for name in PREFERRED if name in known] or known
     common, labels = _labels(scores)
     means = {name: _means(name, scores[scores["metric"] == name]) for name in chosen}
-    columns = {name: _column(name, found, list(labels)) for name, found in means.items() if found}
+    columns = {name: _column(name, mean, list(labels)) for name, mean in means.items() if mean}
     victims = scores.groupby(list(LEVEL_COLUMNS), sort=False)["victim"].nunique()
     rows = [[label, str(victims[cell])] for cell, label in labels.items()]
     refusals = scores[scores["status"] == REFUSED_STATUS].set_index(list(LEVEL_COLUMNS))["reason"]
@@ -125,11 +104,7 @@ def describe_scores(tables: Sequence[Path], metrics: Sequence[str] = ()) -> str:
 
 
 def _read(tables: Sequence[Path]) -> pd.DataFrame:
-    """Read tables of scores; a file of another form is named, but not taken for a damaged result.
-
-    Raises:
-        ArtifactError: a file is not a table of scores.
-    """
+    """Read tables; one of another form is named, but not taken for a damaged result."""
     try:
         return read_scores(tables)
     except DamagedError as error:
@@ -155,23 +130,18 @@ def _labels(scores: pd.DataFrame) -> tuple[str, dict[tuple[str, ...], str]]:
 
 
 def _means(metric: str, rows: pd.DataFrame) -> Mapping[tuple[str, ...], tuple[float, float]]:
-    """Return mean and half width of the interval of each cell, over the means of its batches."""
+    """Return mean and half width of the interval of each cell, over the means of its batches.
+
+    The width is NaN of a single value.
+    """
     batches = average_batches(rows.dropna(subset=["value"]), read_metric(metric))
-    return {
-        tuple(map(str, cast(Iterable[object], cell))): (
-            float(values.mean()),
-            _half_width(values.to_numpy()),
-        )
-        for cell, values in batches.groupby(level=CELL)
-    }
-
-
-def _half_width(values: np.ndarray) -> float:
-    """Return half the width of the confidence interval of a mean; NaN of a single value."""
-    if len(values) < 2:
-        return float("nan")
-    quantile = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)
-    return float(quantile * values.std(ddof=1) / len(values) ** 0.5)
+    means = {}
+    for cell, values in batches.groupby(level=CELL):
+        half = float("nan")
+        if len(values) > 1:
+            half = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * values.sem()
+        means[tuple(map(str, cast(Iterable[object], cell)))] = float(values.mean()), float(half)
+    return means
 
 
 def _column(
@@ -184,45 +154,40 @@ def _column(
     texts = []
     for cell in cells:
         mean, half = means.get(cell, (float("nan"), float("nan")))
-        text = format_number(mean) if np.isnan(half) else _with_interval(mean, half)
+        text = format_number(mean)
+        if half == 0:
+            text += " ± 0"
+        elif half > 0:  # two significant digits of the interval
+            digits = max(0, 1 - int(np.floor(np.log10(half))))
+            text = f"{mean:.{digits}f} ± {half:.{digits}f}"
         blind, _ = means.get((*cell[:-1], BLIND), (float("nan"), 0.0))
         worse = cell[-1] not in (BLIND, TRUTH) and sign * mean <= sign * blind
         texts.append(f"{text} {BELOW}" if worse else text)
     return texts
 
 
-def _with_interval(mean: float, half: float) -> str:
-    """Format a mean with as many digits as its interval has with two significant ones."""
-    if half == 0:
-        return f"{format_number(mean)} ± 0"
-    digits = max(0, 1 - int(np.floor(np.log10(half))))
-    return f"{mean:.{digits}f} ± {half:.{digits}f}"
-
-
 def _tables(rows: list[list[str]], columns: Mapping[str, list[str]]) -> Iterator[str]:
     """Yield tables of as many columns each as fit the width."""
     names = list(columns)
     while names:
-        count = len(names)
-        table = _table(rows, columns)
-        while count > 1 and max(map(len, table.splitlines())) > WIDTH:
-            count -= 1
+        for count in range(len(names), 0, -1):
             table = _table(rows, {name: columns[name] for name in names[:count]})
+            if max(map(len, table.splitlines())) <= WIDTH:
+                break
         yield table
         names = names[count:]
-        columns = {name: columns[name] for name in names}
 
 
 def _table(rows: list[list[str]], columns: Mapping[str, list[str]]) -> str:
     cells = [[*row, *texts] for row, *texts in zip(rows, *columns.values(), strict=True)]
-    headings = ["", "n", *columns]
+    others = 1 + len(columns)
     return tabulate(
         cells,
-        headings,
+        ["", "n", *columns],
         tablefmt="simple",
         disable_numparse=True,
-        maxcolwidths=[LABEL_WIDTH, *[None] * (len(headings) - 1)],
-        colalign=["left", *["right"] * (len(headings) - 1)],
+        maxcolwidths=[LABEL_WIDTH, *[None] * others],
+        colalign=["left", *["right"] * others],
     )
 
 
@@ -234,10 +199,6 @@ def save_comparison(tables: Sequence[Path], output: Path, *, victims: int, sampl
         output: the PNG.
         victims: largest number of victims of a cell.
         samples: largest number of samples of a victim.
-
-    Raises:
-        ArtifactError: no table is that of an attack, or a file beside it is missing.
-        IncompatibleError: the samples are not images.
     """
     from gleak.figures.kinds.images import lay_out_results
 

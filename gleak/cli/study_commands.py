@@ -19,31 +19,17 @@ from gleak.cli.common import (
 from gleak.cli.completion import offer, studies
 from gleak.core.errors import GleakError, SpecError, nearest
 from gleak.core.settings import Settings
-from gleak.studies.estimate import (
-    TOGETHER,
-    Plan,
-    describe_assumptions,
-    describe_jobs,
-    describe_searches,
-    plan_study,
-    show,
-)
+from gleak.studies import estimate, validation
+from gleak.studies.estimate import TOGETHER, Plan, show
 from gleak.studies.machine import Machine, measure_speed, speed_file, write_speed
 from gleak.studies.search.adopt import adopt
 from gleak.studies.study import Study, load_study
-from gleak.studies.validation import (
-    check_data,
-    describe_checks,
-    describe_every_scale,
-    examine_study,
-)
 
 STUDIES = Path("studies")
 OUTCOMES = "results/studies/*/*/searches/*/chosen.yaml"
 
 
 def add_validate(command: ArgumentParser) -> None:
-    """Add the options of ``gleak validate``."""
     add_studies(command, "files or names; default all of studies/")
     add_config_option(command)
 
@@ -51,16 +37,11 @@ def add_validate(command: ArgumentParser) -> None:
 def add_studies(
     command: ArgumentParser, text: str = "files or names; default as configured"
 ) -> None:
-    """Add the option for studies."""
     offer(command.add_argument("studies", nargs="*", metavar="STUDY", help=text), studies)
 
 
 def run_validate(arguments: Namespace) -> int:
-    """Run ``gleak validate [STUDY ...]``; report the errors of all files before exiting with 1.
-
-    Data are searched at the configured scale and in the configured folder, or with the default
-    configuration if there is no file.
-    """
+    """Report the errors of all files before exiting with 1; data are searched as configured."""
     settings = settings_here(arguments.config)
     files = [study_file(text) for text in arguments.studies] or sorted(STUDIES.glob("*.yaml"))
     if not files:
@@ -72,9 +53,9 @@ def run_validate(arguments: Namespace) -> int:
         try:
             study = load_study(file)
             study.check_choices()
-            study = examine_study(study, settings.data_dir)
-            check_data(study, settings)
-            checks = describe_every_scale(study, settings.data_dir)
+            study = validation.examine_study(study, settings.data_dir)
+            validation.check_data(study, settings)
+            checks = validation.describe_every_scale(study, settings.data_dir)
             print("\n".join([f"{file}: ok", describe_study(study), *checks, ""]))
         except GleakError as error:
             complain(error)
@@ -99,13 +80,11 @@ def describe_study(study: Study) -> str:
 
 
 def add_adopt(command: ArgumentParser) -> None:
-    """Add the option of ``gleak adopt``."""
     text = f"{OUTCOMES} of snakemake searches"
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help=text)
 
 
 def run_adopt(arguments: Namespace) -> int:
-    """Run ``gleak adopt FILE ...``."""
     for outcome in adopt(arguments.files, STUDIES):
         place = f"{outcome.study} ({outcome.scale}), search {outcome.search}"
         print(f"{place}: {outcome.summary}")
@@ -113,7 +92,6 @@ def run_adopt(arguments: Namespace) -> int:
 
 
 def add_plan(command: ArgumentParser) -> None:
-    """Add the options of ``gleak plan``."""
     add_studies(command)
     add_scale_option(command)
     command.add_argument("--grids", action="store_true", help="also each grid, data and refusals")
@@ -123,12 +101,11 @@ def add_plan(command: ArgumentParser) -> None:
 
 
 def run_plan(arguments: Namespace) -> int:
-    """Run ``gleak plan [STUDY ...] [--scale SCALE] [--grids] [--measure] [--config FILE]``."""
     settings, planned = read_studies(arguments)
     if arguments.measure:
         write_speed(measure_speed(), speed_file())
     machine = Machine.configured(settings)
-    plans = {study.name: plan_study(study, settings) for study in planned}
+    plans = {study.name: estimate.plan_study(study, settings) for study in planned}
     totals = {name: plan[TOGETHER] for name, plan in plans.items()}
     if len(totals) > 1:
         totals[TOGETHER] = frozenset().union(*totals.values())
@@ -136,11 +113,11 @@ def run_plan(arguments: Namespace) -> int:
     for study in planned:
         if arguments.grids:
             print(f"{describe_grids(study, plans[study.name], settings, machine)}\n")
-        if searches := describe_searches(study, settings, machine):
+        if searches := estimate.describe_searches(study, settings, machine):
             print(f"{study.name}: {searches}\n")
         for line in study.substitutes(settings.scale):
             print(f"{study.name}: {line}")
-    print(fill(describe_assumptions(machine), WIDTH))
+    print(fill(estimate.describe_assumptions(machine), WIDTH))
     return 0
 
 
@@ -161,18 +138,14 @@ def describe_grids(
     study: Study, plans: Mapping[str, Plan], settings: Settings, machine: Machine
 ) -> str:
     """Describe the plan of each grid of a study, its data and its refused cells."""
-    checks = describe_checks(study, settings.scale, settings.data_dir)
-    jobs = fill(describe_jobs(plans[TOGETHER]), WIDTH)
+    checks = validation.describe_checks(study, settings.scale, settings.data_dir)
+    jobs = fill(estimate.describe_jobs(plans[TOGETHER]), WIDTH)
     title = f"{study.name} ({settings.scale}): {study.title}"
     return "\n".join([title, show(plans, "grid", machine), jobs, *checks])
 
 
 def study_file(text: str) -> Path:
-    """Return the file of a study, given by its path or by its name in ``studies/``.
-
-    Raises:
-        SpecError: there is no study of that name.
-    """
+    """Return the file of a study, given by its path or by its name in ``studies/``."""
     path = Path(text)
     if path.suffix == ".yaml":
         return path

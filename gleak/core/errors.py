@@ -31,12 +31,7 @@ class ArtifactError(GleakError):
 
 
 class DamagedError(ArtifactError):
-    """File made by gleak that is invalid or damaged; to be made again.
-
-    Args:
-        path: the file.
-        fault: what is wrong with it.
-    """
+    """File made by gleak that is invalid or damaged; to be made again."""
 
     def __init__(self, path: Path | str, fault: str) -> None:
         super().__init__(f"{path}: {fault}; {AGAIN}")
@@ -82,13 +77,10 @@ def error_context(place: str) -> Iterator[None]:
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Import packages of an optional extra in the block; say how to install them if one is missing.
-
-    Args:
-        extra: name of the extra in pyproject.toml.
+    """Import packages of an extra of pyproject.toml in the block.
 
     Raises:
-        MissingExtraError: a package cannot be imported.
+        MissingExtraError: a package cannot be imported; says how to install it.
     """
     try:
         yield

@@ -1,12 +1,9 @@
 """torch and other large libraries, loaded when first used.
 
-`gleak list`, completion and a `snakemake` with nothing to do read the specs of all attacks, models
-and figures, and compute nothing. A module with a spec and its computation, and those that it
-imports, import these libraries from here and use them in functions only. Hints are not evaluated
-(``from __future__ import annotations``), so they name them as usual: ``torch.Tensor``.
-
-What needs torch when it is defined, such as a subclass of ``torch.nn.Module``, is in a module that
-imports torch as usual, and is itself imported in the function that needs it.
+`gleak list`, completion and a `snakemake` with nothing to do read all specs and compute nothing. So
+modules with specs, and those that they import, import these libraries from here and use them in
+functions and hints (``torch.Tensor``) only. What needs torch when it is defined, such as a subclass
+of ``torch.nn.Module``, is in a module that is itself imported in the function that needs it.
 
 `importlib.util.LazyLoader`, which scientific-python's lazy_loader uses, would put a placeholder
 into `sys.modules`: whatever walks through these (`inspect`, `scipy`) then loads torch.
@@ -27,14 +24,18 @@ class _Lazy(ModuleType):
 
 
 if TYPE_CHECKING:
-    import h5py
-    import matplotlib
-    import pandas
-    import scipy
-    import seaborn
-    import sklearn
-    import torch
+    import h5py as h5py
+    import matplotlib as matplotlib
+    import pandas as pandas
+    import scipy as scipy
+    import seaborn as seaborn
+    import sklearn as sklearn
+    import torch as torch
+    from PIL import Image as Image
+    from PIL import ImageOps as ImageOps
 else:
+    Image = _Lazy("PIL.Image")
+    ImageOps = _Lazy("PIL.ImageOps")
     h5py = _Lazy("h5py")
     matplotlib = _Lazy("matplotlib")
     pandas = _Lazy("pandas")
@@ -42,5 +43,3 @@ else:
     seaborn = _Lazy("seaborn")
     sklearn = _Lazy("sklearn")
     torch = _Lazy("torch")
-
-__all__ = ["h5py", "matplotlib", "pandas", "scipy", "seaborn", "sklearn", "torch"]

@@ -26,10 +26,7 @@ def table_in_markdown(table: pd.DataFrame) -> str:
 
 
 def to_rst(text: str) -> str:
-    """Return a text as reStructuredText in one line for Snakemake's report, as `to_report`.
-
-    It has no roles, links and directives.
-    """
+    """Return `to_report` as reStructuredText, without roles, links and directives."""
     return IN_RST.sub(r"\\\g<0>", to_report(text))
 
 

@@ -1,12 +1,8 @@
 """Plug-ins: modules of users that register attacks, defences, datasets and so on.
 
-A plug-in is found in one of three ways:
-
-- an installed package declares it as an entry point of the group ``gleak.plugins``, whose value is
-  the name of the module;
-- the environment variable ``GLEAK_PLUGINS`` has the names of importable modules, separated by
-  commas;
-- the key ``plugins`` of ``config.yaml`` has them, which sets the variable for the jobs.
+- An installed package declares the module as an entry point of the group ``gleak.plugins``, or
+- the environment variable ``GLEAK_PLUGINS`` has its name, or several with commas, or
+- the key ``plugins`` of ``config.yaml`` has it, which sets the variable for the jobs.
 """
 
 from __future__ import annotations
@@ -27,22 +23,15 @@ _loaded: set[str] = set()
 def use_plugins(modules: Iterable[str]) -> None:
     """Import plug-ins, in this process and in those that it starts.
 
-    Args:
-        modules: names of importable modules.
-
     Raises:
-        SpecError: a module cannot be imported.
+        SpecError: a module cannot be imported; names it.
     """
     os.environ[VARIABLE] = ",".join(dict.fromkeys([*_named(), *modules]))
     load_plugins()
 
 
 def load_plugins() -> None:
-    """Import all plug-ins that are not imported yet.
-
-    Raises:
-        SpecError: a module cannot be imported; names it.
-    """
+    """Import all plug-ins that are not imported yet."""
     if GROUP not in _loaded:
         _loaded.add(GROUP)
         for declared in entry_points(group=GROUP):
@@ -52,7 +41,6 @@ def load_plugins() -> None:
 
 
 def _named() -> list[str]:
-    """Return the modules of the environment variable."""
     return [name for name in os.environ.get(VARIABLE, "").split(",") if name]
 
 
@@ -62,11 +50,10 @@ def _load(module: str, source: str) -> None:
     _loaded.add(module)
     try:
         import_module(module)
-    except GleakError as error:
-        _loaded.discard(module)
-        raise SpecError(f"plug-in {module} ({source}): {error}") from None
     except Exception as error:
         _loaded.discard(module)
+        if isinstance(error, GleakError):
+            raise SpecError(f"plug-in {module} ({source}): {error}") from None
         raise SpecError(
             f"plug-in {module} ({source}) cannot be imported: {type(error).__name__}: {error}; add "
             "the folder of the module to PYTHONPATH, or remove the plug-in"

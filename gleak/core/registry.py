@@ -1,13 +1,12 @@
 """Registry of spec classes by kind and name.
 
-A class decorated with `register` can be named in paths, studies and ``gleak describe``. On first
-use of a kind, `load` imports those modules of its package (`gleak.attacks`, say) that register a
-class, and the plug-ins (`gleak.core.plugins`).
+On first use of a kind, `load` imports those modules of its package (`gleak.attacks`, say) that
+register a class, and the plug-ins (`gleak.core.plugins`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -83,18 +82,13 @@ def _load(kind: str) -> dict[str, type[Spec]]:
 
 @cache
 def _import_package(package: str) -> None:
-    for name in registering_modules(package):
-        import_module(name)
-
-
-def registering_modules(package: str) -> Iterator[str]:
-    """Return the modules of a package, and of those in it, that register a class."""
+    """Import the modules of a package, and of those in it, that register a class."""
     spec = find_spec(package)
     assert spec and spec.origin
     folder = Path(spec.origin).parent
     for file in sorted(folder.rglob("*.py")):
         if b"\n@register(" in file.read_bytes():
-            yield ".".join((package, *file.relative_to(folder).with_suffix("").parts))
+            import_module(".".join((package, *file.relative_to(folder).with_suffix("").parts)))
 
 
 def find(kind: str, name: str) -> type[Spec]:
@@ -139,10 +133,7 @@ def _build(cls: type[Spec], fields: tuple[tuple[str, str], ...]) -> Spec:
 
 
 def nested(kind: str) -> BeforeValidator:
-    """Return the annotation of a field that is itself a spec.
-
-    Written ``start: Annotated[StartSpec, nested("start")]``.
-    """
+    """Return what annotates a field that is itself a spec of a kind."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from gleak.core.errors import SpecError, nearest
+from gleak.core.errors import SpecError
+from gleak.core.yaml_input import read_model
 
 Scale = Literal["quick", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -21,7 +22,6 @@ LISTS = ("studies", "plugins")
 
 
 def _usable(path: Any) -> Any:
-    """Reject `UNUSABLE` characters."""
     if set(UNUSABLE) & set(str(path)):
         raise ValueError("may contain no line break, zero byte, brace or '<'")
     return path
@@ -68,33 +68,19 @@ class Settings(BaseModel):
         return self.captures_dir or self.data_dir / "captures"
 
     def study_files(self, folder: Path) -> dict[str, Path]:
-        """Return the file of each configured study, by its name.
-
-        Args:
-            folder: the study folder of the workflow, where studies given by name are.
-
-        Raises:
-            SpecError: two files have one name, which is also the name of their results.
-        """
-        files = [
-            Path(text) if text.endswith(".yaml") else folder / f"{text}.yaml"
-            for text in dict.fromkeys(self.studies)
-        ]
-        named = {file.stem: file for file in files}
-        for file in files:
-            if named[file.stem] != file:
+        """Return the file of each study by its name; those given by name are in ``folder``."""
+        named: dict[str, Path] = {}
+        for text in dict.fromkeys(self.studies):
+            file = Path(text) if text.endswith(".yaml") else folder / f"{text}.yaml"
+            if named.setdefault(file.stem, file) != file:
                 raise SpecError(
-                    f"config: studies {file} and {named[file.stem]} have one name, and would "
+                    f"config: studies {named[file.stem]} and {file} have one name, and would "
                     "replace each other's results; rename one"
                 )
         return named
 
     def check_results(self) -> None:
-        """Raise an error if the results folder is not writable.
-
-        Raises:
-            SpecError: the folder is not writable; names it.
-        """
+        """Raise an error if the results folder is not writable."""
         folder = self.results_dir
         if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             raise SpecError(
@@ -105,24 +91,9 @@ class Settings(BaseModel):
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Settings:
-        """Read and check a configuration.
-
-        Raises:
-            SpecError: lists every unknown key and invalid value, with what is valid.
-        """
+        """Read a configuration; the error lists every unknown key and invalid value."""
         config = dict(config)
         for key in LISTS:
             if isinstance(config.get(key), str):
                 config[key] = [name for name in config[key].split(",") if name]
-        try:
-            return cls.model_validate(config)
-        except ValidationError as error:
-            faults = "; ".join(map(_describe, error.errors()))
-            raise SpecError(f"config: {faults}") from None
-
-
-def _describe(fault: Any) -> str:
-    key = str(fault["loc"][0])
-    if fault["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; {nearest(key, Settings.model_fields)}"
-    return f"{key} = {fault['input']!r}: {fault['msg']}"
+        return read_model(cls, config, "config")

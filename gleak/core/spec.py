@@ -1,8 +1,7 @@
 """Specs: a name and the fields that differ from their defaults, as one readable string.
 
 ``cpl+restarts=2+start=patterned~tiles=4`` is the spec of the attack ``cpl`` with two fields
-changed, one of which is itself a spec (its own fields after ``~``). A spec class is a frozen
-pydantic model registered under a name (see `gleak.core.registry`); `format_spec` writes the
+changed, one of which is itself a spec (its own fields after ``~``). `format_spec` writes the
 canonical string, `gleak.core.registry.parse` reads any valid one. Specs are imported to build the
 workflow's graph, so their modules never import torch at the top level.
 """
@@ -10,7 +9,7 @@ workflow's graph, so their modules never import torch at the top level.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from numbers import Integral
 from types import NoneType, UnionType
@@ -30,11 +29,7 @@ FieldText = dict[str, str]
 
 
 def checked_name(kind: str, name: object) -> str:
-    """Return a name that becomes part of the name of a file, never a path.
-
-    Args:
-        kind: of what it is the name, for the error.
-        name: the name.
+    """Return the name of a ``kind`` of thing, which becomes part of the name of a file.
 
     Raises:
         SpecError: it is neither text nor a whole number, is empty or too long, has other
@@ -122,12 +117,8 @@ def format_value(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float):
-        return _shortest_float(value)
-    return str(value)
-
-
-def _shortest_float(value: float) -> str:
+    if not isinstance(value, float):
+        return str(value)
     value += 0.0  # -0.0 equals 0.0 and must read the same
     plain = repr(value).removesuffix(".0")
     mantissa, _, exponent = next(
@@ -138,13 +129,11 @@ def _shortest_float(value: float) -> str:
 
 def format_spec(spec: Spec, separator: str = "+") -> str:
     """Return the canonical string: the name, then changed fields in order of declaration."""
-    parts = [spec.name]
-    for key, field in type(spec).model_fields.items():
-        value = getattr(spec, key)
-        if value == field.get_default(call_default_factory=True):
-            continue
-        parts.append(f"{key}={_format_field(value, separator, key)}")
-    return separator.join(parts)
+    fields = type(spec).model_fields
+    defaults = {key: fields[key].get_default(call_default_factory=True) for key in fields}
+    changes = [(key, value) for key, value in spec if value != defaults[key]]
+    parts = [f"{key}={_format_field(value, separator, key)}" for key, value in changes]
+    return separator.join([spec.name, *parts])
 
 
 @cache
@@ -167,15 +156,12 @@ def field_text(spec: Spec, key: str) -> str:
 
 
 def _format_field(value: Any, separator: str, key: str) -> str:
-    if not isinstance(value, Spec):
-        return _checked(format_value(value), key)
-    text = format_spec(value, "~")
-    if separator == "~" and "~" in text:
-        raise SpecError(f"field {key!r}: {text!r} is nested too deep to be written in a path")
-    return text
-
-
-def _checked(text: str, key: str) -> str:
+    if isinstance(value, Spec):
+        text = format_spec(value, "~")
+        if separator == "~" and "~" in text:
+            raise SpecError(f"field {key!r}: {text!r} is nested too deep to be written in a path")
+        return text
+    text = format_value(value)
     if not VALUE.fullmatch(text):
         raise SpecError(f"field {key!r} = {text!r} may contain only {CHARACTERS}")
     return text
@@ -208,8 +194,11 @@ def build_spec(cls: type[Spec], fields: dict[str, Any]) -> Spec:
     Raises:
         SpecError: an unknown field (with the nearest valid name) or a value out of range.
     """
-    constants = _constants_of(cls)
-    values = {k: _literal_value(constants.get(k, []), v) for k, v in fields.items()}
+    constants, values = _constants_of(cls), dict(fields)
+    for key, value in fields.items():
+        # Pydantic reads all texts but those of constants: none, a numeric choice.
+        denoted = [known for known in constants.get(key, ()) if format_value(known) == value]
+        values[key] = denoted[0] if denoted else value
     try:
         return cls(**values)
     except ValidationError as error:
@@ -224,11 +213,6 @@ def changed(spec: Spec, fields: Mapping[str, Any]) -> Any:
         SpecError: an unknown field or a value out of range.
     """
     return build_spec(type(spec), {**dict(spec), **fields})
-
-
-def _literal_value(constants: Sequence[Any], value: Any) -> Any:
-    """Return the constant that a text denotes (none, a numeric choice); pydantic reads the rest."""
-    return next((constant for constant in constants if format_value(constant) == value), value)
 
 
 @cache

@@ -28,8 +28,6 @@ UNREADABLE = (
 )
 """Errors that PyYAML raises on invalid YAML, on values invalid for their type (a date of the 99th
 month), and on excessive nesting."""
-
-
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Parser of libyaml, five times as fast, where PyYAML was built with it."""
 
@@ -50,16 +48,12 @@ class _Loader(_Parser):
                 line = key.start_mark.line + 1
                 raise yaml.YAMLError(f"line {line}: key {key.value!r} is given twice")
             seen.add(str(key.value))
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 def _check_depth(text: str) -> None:
-    """Reject excessive nesting, from the parser's events, which are not read recursively.
-
-    Raises:
-        YAMLError: invalid YAML, or nested too deeply.
-    """
+    """Reject excessive nesting, from the parser's events, which are not read recursively."""
     depth = 0
     for event in yaml.parse(text, Loader=_Parser):
         depth += isinstance(event, yaml.CollectionStartEvent)
@@ -123,13 +117,10 @@ def at_scale(file: BaseModel, cls: type[M], scale: str) -> M:
         cls: fields that a scale may set.
         scale: one of `gleak.core.settings.SCALES`.
     """
-    parts = [file, getattr(file, scale, None)]
-    kept = [
-        part.model_dump(include=set(cls.model_fields), exclude_none=True)
-        for part in parts
-        if part is not None
-    ]
-    return cls(**{key: value for part in kept for key, value in part.items()})
+    content: dict[str, Any] = {}
+    for part in filter(None, (file, getattr(file, scale, None))):
+        content |= part.model_dump(include=set(cls.model_fields), exclude_none=True)
+    return cls(**content)
 
 
 def _describe(cls: type[BaseModel], fault: Any) -> str:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from PIL import Image, ImageOps
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
-from gleak.core.lazy import sklearn
+from gleak.core.lazy import Image, ImageOps, sklearn
 from gleak.core.spec import Spec, parameter
 
 Modality = Literal["image", "tabular"]

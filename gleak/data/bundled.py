@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 import numpy as np
-from PIL import Image, ImageOps
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
-from gleak.core.lazy import sklearn
+from gleak.core.lazy import Image, ImageOps, sklearn
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import (

@@ -8,13 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
-from filelock import FileLock
-from PIL import Image
 from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
-from gleak.core.lazy import sklearn
+from gleak.core.lazy import Image, sklearn
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import (
@@ -93,6 +91,8 @@ class DownloadableDataset(ImageFolderDataset):
             return
         try:
             home.mkdir(exist_ok=True)
+            from filelock import FileLock
+
             with FileLock(home / f".{self.name}.lock"):
                 self.read(home, download=True)
         except (OSError, RuntimeError) as error:

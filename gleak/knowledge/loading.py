@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.artifacts.private import Private
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.lazy import torch

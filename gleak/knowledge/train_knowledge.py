@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.core.lazy import torch
 from gleak.knowledge.base import KnowledgeSpec, Losses, PretrainedSpec, TrainedSpec, Trainer
 from gleak.knowledge.loading import fingerprints

@@ -2,9 +2,9 @@
 
 A job's work is divided into parts, which run in the same order every time. Results of finished
 parts are stored; the running part is asked for its state between two of its steps, at most every
-`SECONDS` seconds, and the checkpoint is written. SIGTERM and SIGINT (a time limit, a preemption,
-Ctrl-C) end the job at the next such moment, or immediately if no part is running, after the
-checkpoint has been written. A resumed job gives output identical to that of an uninterrupted one.
+`SECONDS` seconds. SIGTERM and SIGINT (a time limit, a preemption, Ctrl-C) end the job at the next
+such moment, or immediately if no part is running, after the checkpoint has been written. A resumed
+job gives output identical to that of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -72,12 +72,10 @@ class Journal:
     Args:
         path: checkpoint file; None stores nothing.
         origin: digest of the job, see `origin_of`.
-
-    Attributes:
-        keeps_images: False if nobody will see the snapshots of the job's searches.
     """
 
     keeps_images: ClassVar[bool] = True
+    """False if nobody will see the snapshots of the job's searches."""
 
     def __init__(self, path: Path | None = None, origin: str = "") -> None:
         self.path, self.origin = path, origin
@@ -93,7 +91,7 @@ class Journal:
         self._kept = self._read()
         self._clocks = _clocks()
         if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._asked_to_stop) for each in SIGNALS}
+            self._before = {kind: signal.signal(kind, self._asked_to_stop) for kind in SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -114,19 +112,15 @@ class Journal:
 
     def stored(self, prefix: str) -> dict[str, np.ndarray]:
         """Return the values stored under a prefix, by the rest of their names."""
-        long = f"{prefix}{SEPARATOR}"
-        return {
-            key.removeprefix(long): value
-            for key, value in self._kept.items()
-            if key.startswith(long)
-        }
+        return strip_prefix(prefix, self._kept, SEPARATOR)
 
     def keep(self, prefix: str, state: State) -> None:
         """Replace the values stored under a prefix; the file is not written yet."""
         for key in self.stored(prefix):
             del self._kept[f"{prefix}{SEPARATOR}{key}"]
         for key, value in state.items():
-            self._kept[f"{prefix}{SEPARATOR}{key}"] = _array(value)
+            array = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+            self._kept[f"{prefix}{SEPARATOR}{key}"] = np.array(array)  # a copy
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
@@ -164,7 +158,11 @@ class Journal:
         """Write the file and return True; a failure to write is logged and does not end the job."""
         if self.path is None or not self._kept:
             return False
-        cost = {f"{JOB}{SEPARATOR}{name}": np.array(value) for name, value in self._cost().items()}
+        earlier, now = self.earlier, _clocks()
+        cost = {
+            f"{JOB}{SEPARATOR}{name}": np.array(earlier.get(name, 0.0) + clock - self._clocks[name])
+            for name, clock in now.items()
+        }
         try:
             Checkpoint(origin=self.origin, state={**self._kept, **cost}).write(self.path)
         except (ArtifactError, MemoryError) as error:
@@ -172,28 +170,21 @@ class Journal:
             return False
         return True
 
-    def _cost(self) -> dict[str, float]:
-        """Return the cost of the job so far, interrupted runs included."""
-        earlier, now = self.earlier, _clocks()
-        return {name: earlier.get(name, 0.0) + now[name] - self._clocks[name] for name in now}
-
     def _read(self) -> dict[str, np.ndarray]:
         """Return the state left by an earlier run of the same job."""
         if self.path is None or not self.path.exists():
             return {}
         try:
-            found = Checkpoint.read(self.path)
+            checkpoint = Checkpoint.read(self.path)
         except DamagedError as error:
             log.warning("the checkpoint is unusable, the job starts from the beginning: %s", error)
             return {}
-        if found.origin != self.origin:
-            log.warning(
-                "%s: checkpoint of another job or other code; the job starts from the beginning",
-                self.path,
-            )
+        if checkpoint.origin != self.origin:
+            fault = "checkpoint of another job or other code; the job starts from the beginning"
+            log.warning("%s: %s", self.path, fault)
             return {}
         log.info("%s: resuming from this checkpoint", self.path)
-        return found.state
+        return checkpoint.state
 
     def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
         if self._asked:
@@ -204,12 +195,7 @@ class Journal:
 
 
 class Part:
-    """One part of a job's work.
-
-    Args:
-        journal: checkpoint file of the job.
-        name: name of the part in the checkpoint.
-    """
+    """One part of a job's work, with its name in the checkpoint."""
 
     def __init__(self, journal: Journal, name: str) -> None:
         self.journal, self.name = journal, name
@@ -240,12 +226,7 @@ class Part:
             raise
 
     def steps(self, unfinished: Callable[[], bool], state: Callable[[], State]) -> Iterator[None]:
-        """Iterate over the steps of this part in a block of `stepping`.
-
-        Args:
-            unfinished: returns True if there is another step.
-            state: see `step`, which is called before each.
-        """
+        """Iterate over steps in a block of `stepping`, and call `step` before each."""
         while unfinished():
             self.step(state)
             yield
@@ -266,9 +247,9 @@ class Part:
             self.journal.save()
 
 
-def strip_prefix(prefix: str, state: Mapping[str, T]) -> dict[str, T]:
+def strip_prefix(prefix: str, state: Mapping[str, T], separator: str = ".") -> dict[str, T]:
     """Return the entries whose names begin with ``prefix.``, by the rest of their names."""
-    long = f"{prefix}."
+    long = f"{prefix}{separator}"
     return {key.removeprefix(long): value for key, value in state.items() if key.startswith(long)}
 
 
@@ -283,19 +264,13 @@ def origin_of(stage: str, specs: Iterable[Spec], files: Iterable[Path], *facts: 
     """
     parts = [part for spec in specs for part in spec.components()]
     code = source_digest(stage, *sorted({name for part in parts for name in part.modules}))
-    resolved = [part.resolved() for part in parts]
-    contents = [content_digest(file) for file in files]
-    whole = [resolved, contents, facts, code, version("torch")]
+    inputs = [[part.resolved() for part in parts], [content_digest(file) for file in files]]
+    whole = [*inputs, facts, code, version("torch")]
     return blake2b(json.dumps(whole).encode(), digest_size=8).hexdigest()
 
 
 def _clocks() -> dict[str, float]:
     return {"seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
-
-
-def _array(value: Any) -> np.ndarray:
-    """Copy a tensor or value to a numpy array."""
-    return np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -309,9 +284,9 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]
 
 def resume_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, torch.Tensor]) -> None:
     """Load a state returned by `optimizer_state` into an optimizer."""
-    found: dict[int, dict[str, torch.Tensor]] = {}
+    states: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in state.items():
         index, _, key = name.partition(SEPARATOR)
-        found.setdefault(int(index), {})[key] = value
+        states.setdefault(int(index), {})[key] = value
     groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": found, "param_groups": groups})
+    optimizer.load_state_dict({"state": states, "param_groups": groups})

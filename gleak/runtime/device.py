@@ -8,7 +8,6 @@ from gleak.core.errors import GleakError, nearest
 from gleak.core.lazy import torch
 
 DEVICES = ("auto", "cpu", "cuda")
-
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of the GNU C library's mallopt(3)."""
 
@@ -22,7 +21,6 @@ def choose_device(wanted: str | torch.device) -> torch.device:
     Raises:
         GleakError: unknown name, "cuda" without a GPU, or no GPU of this number.
     """
-
     kind, _, index = str(wanted).partition(":")
     if kind not in DEVICES or (index and not index.isdecimal()):
         raise GleakError(f"unknown device {str(wanted)!r}; {nearest(wanted, DEVICES)}")
@@ -42,7 +40,6 @@ def choose_device(wanted: str | torch.device) -> torch.device:
 
 def free_memory(device: torch.device) -> int | None:
     """Return the free memory of a GPU in bytes, also of a virtual one; None for the CPU."""
-
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "meta":
@@ -55,21 +52,12 @@ def free_memory(device: torch.device) -> int | None:
 def prepare_cpu(threads: int) -> None:
     """Set the number of CPU threads of torch, and keep freed memory for reuse.
 
-    Large tensors are allocated and freed in every layer; if freed memory is returned to the kernel
-    each time, its pages are cleared again and again (a fifth of the CPU seconds of a gradient of
-    VGG-16).
+    If freed memory is returned to the kernel in every layer, its pages are cleared again and again
+    (a fifth of the CPU seconds of a gradient of VGG-16). C libraries without ``mallopt`` stay as
+    they are. A trim threshold of -1 is unlimited; the largest that ``mallopt`` takes, 2 GiB, is
+    less than searches on networks of many weights free in each iteration.
     """
-
     torch.set_num_threads(max(1, threads))
-    keep_freed_memory()
-
-
-def keep_freed_memory() -> None:
-    """Configure the C library to reuse freed memory; no effect where it has no ``mallopt``.
-
-    A trim threshold of -1 is unlimited; the largest that ``mallopt`` takes, 2 GiB, is less than
-    searches on networks of many weights free in each iteration.
-    """
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     if adjust is not None:
         adjust(M_MMAP_MAX, 0)

@@ -42,8 +42,7 @@ def run_script(
     Args:
         script: path of the script.
         environment: environment variables of its process.
-        modules: names of the modules that the fork server imports when it starts, with the first
-            script.
+        modules: what the fork server imports when it starts, with the first script.
         measure: called with the process ID; returns a context that is left when the script ends.
 
     Returns:

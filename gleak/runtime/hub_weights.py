@@ -31,7 +31,6 @@ DIGESTS: Mapping[str, tuple[str, ...]] = {
 }
 """SHA-256 of torchvision's files, and of SqueezeNet's weights rounded to half precision, with which
 the results in docs/results were measured: they change LPIPS by at most 3e-4."""
-OTHER = "choose the network these weights belong to, or another file"
 State = Mapping[str, "torch.Tensor"]
 log = logging.getLogger(__name__)
 
@@ -43,30 +42,19 @@ def checkpoint_path(name: str) -> Path:
     return with_home(home) / "hub" / "checkpoints" / name
 
 
-def download_command(name: str) -> str:
-    """Return the command that downloads one of torchvision's files to that cache."""
-    return f"gleak weights {name}"
-
-
 def address(name: str) -> str:
     """Return the address of one of torchvision's files."""
     return f"{PUBLISHED}/{name}"
 
 
 def expected_digests(name: str) -> tuple[str, ...]:
-    """Return what the SHA-256 digest of a file begins with: one of these, or anything if empty.
-
-    Names given by ``torch.hub`` end with the first digits of the digest.
-    """
+    """Return what the SHA-256 of a file begins with, by its name: one of these; empty: unknown."""
     named = NAMED_DIGEST.search(name)
     return DIGESTS.get(name, (named[1],) if named else ())
 
 
 def download(name: str) -> Path:
     """Download a file of torchvision to the cache of ``torch.hub``, unless it is there unaltered.
-
-    Args:
-        name: name of the file, which ends with the first digits of its digest.
 
     Raises:
         ArtifactError: the name has no digits of a digest; no connection, no permission, or another
@@ -104,22 +92,15 @@ def check_file(name: str) -> None:
     """Check that a file is there and, if its digest is known, unaltered.
 
     Raises:
-        ArtifactError: the file is missing, unreadable or altered; the message contains the command
-            that downloads it.
+        ArtifactError: it is not; the message contains the command that downloads it.
     """
     _opened(name).close()
 
 
 def read_weights(name: str) -> tuple[Path, State]:
-    """Read a file of tensors: check its digest, if that is known, before its content is parsed.
+    """Return the path of a file in the cache of ``torch.hub``, and its tensors by name.
 
-    Code in the file cannot run.
-
-    Args:
-        name: name of a file in the cache of ``torch.hub``.
-
-    Returns:
-        Path of the file, and its tensors by name.
+    Its digest, if that is known, is checked before its content is parsed.
 
     Raises:
         ArtifactError: the file is missing, unreadable or altered, or holds anything but tensors.
@@ -131,8 +112,7 @@ def read_weights(name: str) -> tuple[Path, State]:
 
 def _opened(name: str) -> BinaryIO:
     """Open a file whose digest is as expected, at its beginning."""
-    path, expected = checkpoint_path(name), expected_digests(name)
-    fetch = download_command(name)
+    path, expected, fetch = checkpoint_path(name), expected_digests(name), f"gleak weights {name}"
     if not exists(path):
         fault = f"{path} {absence(path)}"
         raise ArtifactError(
@@ -174,14 +154,14 @@ def check_weights(path: Path, found: State, own: State, kept: Collection[str] = 
     Raises:
         ArtifactError: names the file, the tensor and the nearest unmatched name.
     """
-
     for name in {**own, **found}:
         theirs, ours = (tuple(s[name].shape) if name in s else None for s in (found, own))
         if theirs != ours and name not in kept:
             others = own.keys() - found.keys() if ours is None else found.keys() - own.keys()
+            hint = f"{nearest(name, others)}; " if others and None in (theirs, ours) else ""
             raise ArtifactError(
-                f"{path}: {name} has shape {theirs}, but in the network it has {ours}; "
-                f"{_hint(name, others) if None in (theirs, ours) else ''}{OTHER}"
+                f"{path}: {name} has shape {theirs}, but in the network it has {ours}; {hint}"
+                "choose the network these weights belong to, or another file"
             )
         if name not in found:
             continue
@@ -194,29 +174,19 @@ def check_weights(path: Path, found: State, own: State, kept: Collection[str] = 
             raise ArtifactError(f"{path}: {name} contains values that are NaN or infinite")
 
 
-def _hint(name: str, others: Collection[str]) -> str:
-    """Suggest the nearest of the unmatched names, if there are any."""
-    return f"{nearest(name, others)}; " if others else ""
-
-
 def read_tensors(path: Path, file: BinaryIO) -> State:
     """Read tensors by name from an open file of `torch.save`; code in the file cannot run.
-
-    Args:
-        path: path of the file, for errors.
-        file: the file, at its beginning.
 
     Raises:
         ArtifactError: the file is truncated, or holds anything but tensors.
     """
-
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises errors of any type
         kind = type(error).__name__  # torch's message explains how to run the file's code
         raise ArtifactError(
             f"{path}: truncated, or contains anything but tensors ({kind})"
         ) from None
-    if not isinstance(found, Mapping) or not all(torch.is_tensor(v) for v in found.values()):
+    if not isinstance(state, Mapping) or not all(map(torch.is_tensor, state.values())):
         raise ArtifactError(f"{path}: not a mapping of names to tensors (a state dict)")
-    return dict(found)
+    return dict(state)

@@ -11,7 +11,7 @@ import logging
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from gleak.artifacts.atomic import held
@@ -22,18 +22,16 @@ MORE_MEMORY = (
     "mem_mb under set-resources in the profile"
 )
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
+NOTES = "damaged.txt"
 
 
 @contextmanager
 def log_to(path: Path | str | None, results: Path | str | None = None) -> Iterator[None]:
     """Send all logging and warnings to a file and to stderr while the block runs.
 
-    Two jobs with one log make the same results: if another one is running, its end is awaited. Such
-    a job is left by a workflow that was killed (SIGKILL), on a cluster for example.
-
-    Errors that gleak raises on purpose are logged as one line, as is running out of memory. Any
-    other error is logged with its traceback and raised. A damaged result is noted, so that the next
-    run makes it again.
+    If another job with this log is running, left by a workflow that was killed, its end is awaited.
+    Errors that gleak raises on purpose are logged as one line, as is running out of memory; any
+    other error with its traceback. A damaged result is noted, so that the next run makes it again.
 
     Args:
         path: log file, overwritten; None for stderr alone.
@@ -47,25 +45,17 @@ def log_to(path: Path | str | None, results: Path | str | None = None) -> Iterat
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
     try:
-        with _handling(logging.StreamHandler(sys.stderr)), _file_of(path), _reporting(results):
+        with ExitStack() as stack:
+            stack.enter_context(_handling(logging.StreamHandler(sys.stderr)))
+            if path is not None:
+                stack.enter_context(held(Path(path).with_name(f".{Path(path).name}.lock")))
+                file = logging.FileHandler(path, mode="w", encoding="utf-8")
+                stack.enter_context(_handling(file))
+            stack.enter_context(_reporting(results))
             yield
     finally:
         logging.captureWarnings(False)
         root.setLevel(level)
-
-
-@contextmanager
-def _file_of(path: Path | str | None) -> Iterator[None]:
-    """Log to a file, if there is one, while no other job does."""
-    if path is None:
-        yield
-        return
-    path = Path(path)
-    with (
-        held(path.with_name(f".{path.name}.lock")),
-        _handling(logging.FileHandler(path, mode="w", encoding="utf-8")),
-    ):
-        yield
 
 
 @contextmanager
@@ -84,31 +74,21 @@ def _handling(handler: logging.Handler) -> Iterator[None]:
 def _reporting(results: Path | str | None) -> Iterator[None]:
     try:
         yield
-    except DamagedError as error:
-        logging.error("%s", error if results is None else note_damage(error, Path(results)))
-        raise SystemExit(1) from None
-    except GleakError as error:
-        logging.error("%s", error)
-        raise SystemExit(1) from None
-    except MemoryError as error:
-        logging.error("out of memory (%s); %s", error, MORE_MEMORY)
+    except (GleakError, MemoryError) as error:
+        message = str(error)
+        if isinstance(error, MemoryError):
+            message = f"out of memory ({error}); {MORE_MEMORY}"
+        elif isinstance(error, DamagedError) and results is not None:
+            message = note_damage(error, Path(results))
+        logging.error("%s", message)
         raise SystemExit(1) from None
     except Exception:
         logging.exception("unexpected error:")
         raise
 
 
-NOTES = "damaged.txt"
-SUFFIX = ".damaged"
-
-
 def note_damage(error: DamagedError, results: Path) -> str:
-    """Note a damaged file if it is one of the results, and return the message to log.
-
-    Args:
-        error: names the file.
-        results: folder of the results.
-    """
+    """Note a damaged file if it is one of the results, and return the message to log."""
     path = error.path
     if not (path.exists() and _is_below(path, results)):
         return str(error)
@@ -121,23 +101,16 @@ def note_damage(error: DamagedError, results: Path) -> str:
 
 
 def quarantine(results: Path) -> list[Path]:
-    """Rename the noted files, so that they are missing and are made again.
-
-    Args:
-        results: folder of the results.
-
-    Returns:
-        The files, under their former names.
-    """
-    notes, found = results / NOTES, []
+    """Rename the noted files, so that they are made again; return their former names."""
+    notes, renamed = results / NOTES, []
     with suppress(FileNotFoundError):
         for line in dict.fromkeys(notes.read_text().splitlines()):
             path = results / line
             if path.is_file() and _is_below(path, results):
-                path.replace(path.with_name(f"{path.name}{SUFFIX}"))
-                found.append(path)
+                path.replace(path.with_name(f"{path.name}.damaged"))
+                renamed.append(path)
         notes.unlink()
-    return found
+    return renamed
 
 
 def _is_below(path: Path, folder: Path) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gleak.core.lazy import torch
 from gleak.runtime.hub_weights import checkpoint_path, read_tensors, read_weights
@@ -15,13 +14,10 @@ from gleak.runtime.hub_weights import checkpoint_path, read_tensors, read_weight
 Net = Literal["squeeze", "alex", "vgg"]
 
 
-@dataclass(frozen=True)
-class Backbone:
-    """A network whose features LPIPS compares.
+class Backbone(NamedTuple):
+    """A network whose features LPIPS compares: torchvision's file of its ImageNet weights.
 
-    Args:
-        file: name of torchvision's file of its ImageNet weights.
-        smallest_side: side in pixels to which smaller images are enlarged.
+    Images with a shorter side in pixels are enlarged to the smallest one.
     """
 
     file: str
@@ -41,9 +37,6 @@ CHANNELS = (1, 3)
 
 def perceptual_network(net: Net = SQUEEZE) -> torch.nn.Module:
     """Return the network on the CPU: a backbone with linear weights (v0.1).
-
-    Args:
-        net: name of the backbone.
 
     Raises:
         ArtifactError: the backbone's weights are not in the cache of ``torch.hub``, or are altered;
@@ -71,14 +64,11 @@ def _load(net: Net, path: Path) -> torch.nn.Module:
             net=net, pretrained=False, pnet_rand=True, verbose=False
         )
     features = network.get_submodule("net")
-    features.load_state_dict({n: backbone[_in_torchvision(n)] for n in features.state_dict()})
+    # The name slice1.0.weight is features.0.weight in torchvision's file.
+    names = {name: f"features.{name.partition('.')[2]}" for name in features.state_dict()}
+    features.load_state_dict({name: backbone[names[name]] for name in names})
     network.load_state_dict(layers, strict=False)  # it has each linear layer under two names
     return network.requires_grad_(False)
-
-
-def _in_torchvision(name: str) -> str:
-    """Convert a name such as ``slice1.0.weight`` to that in torchvision's file."""
-    return f"features.{name.partition('.')[2]}"
 
 
 def perceptual_distances(
@@ -98,15 +88,11 @@ def perceptual_distances(
     Returns:
         Shape (M), 0 for identical images.
     """
-    smallest = BACKBONES[net].smallest_side
-    distances: torch.Tensor = network(_prepared(one, smallest), _prepared(other, smallest))
+    size = [max(side, BACKBONES[net].smallest_side) for side in one.shape[-2:]]
+    interpolate = torch.nn.functional.interpolate
+    pair = [
+        2 * interpolate(images.expand(-1, 3, -1, -1), size=size, mode="bilinear") - 1
+        for images in (one, other)
+    ]
+    distances: torch.Tensor = network(*pair)
     return distances.flatten()
-
-
-def _prepared(images: torch.Tensor, smallest: int) -> torch.Tensor:
-    """Convert images to network inputs: three channels in [-1, 1], sides not below a smallest."""
-    from torch.nn.functional import interpolate
-
-    height, width = (max(side, smallest) for side in images.shape[-2:])
-    colour = images.expand(-1, 3, -1, -1)
-    return 2 * interpolate(colour, size=(height, width), mode="bilinear") - 1

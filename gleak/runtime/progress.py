@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from types import TracebackType
 from typing import Any, Self
-
-from tqdm import tqdm
 
 LINE_SECONDS = 10.0
 log = logging.getLogger(__name__)
@@ -29,17 +26,20 @@ class Progress:
         self.total, self.label, self.done = total, label, 0
         self._facts: dict[str, Any] = {}
         self._started = self._shown = time.monotonic()
-        self._bar = tqdm(total=total, desc=label) if sys.stderr.isatty() else None
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc=label)
 
     def advance(self, units: int = 1, **facts: Any) -> None:
-        """Count units as finished.
-
-        Args:
-            units: number of units.
-            **facts: values shown beside the count, by name ("objective", say).
-        """
+        """Count units as finished; facts ("objective", say) are shown beside the count."""
         self.done += units
-        self._facts = {name: _short(value) for name, value in facts.items()} or self._facts
+        if facts:
+            self._facts = {
+                name: f"{value:.4g}" if isinstance(value, float) else str(value)
+                for name, value in facts.items()
+            }
         if self._bar is not None:
             self._bar.set_postfix(self._facts, refresh=False)
             self._bar.update(units)
@@ -49,12 +49,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
         else:
@@ -68,7 +63,3 @@ class Progress:
             times.append(f"about {elapsed * (self.total / self.done - 1):.0f} s left")
         facts = [f"{name}={value}" for name, value in self._facts.items()]
         log.info("%s: %s", self.label, ", ".join([f"{self.done}/{self.total}", *times, *facts]))
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -32,11 +32,10 @@ CPU = "cpu"
 
 @contextmanager
 def clocked() -> Iterator[dict[str, float]]:
-    """Measure the time of the block.
+    """Yield a dictionary, which at the end of the block has the time that it took.
 
-    Yields:
-        A dictionary, which at the end of the block gets ``seconds`` of wall time until the GPU, if
-        one was used, has finished its work, and ``cpu_seconds`` of all threads of this process.
+    These are ``seconds`` of wall time until the GPU, if one was used, has finished its work, and
+    ``cpu_seconds`` of all threads of this process.
     """
     times: dict[str, float] = {}
     wall, processor = time.perf_counter(), time.process_time()
@@ -51,9 +50,8 @@ def clocked() -> Iterator[dict[str, float]]:
 def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
     """Measure the block and, if it succeeds, write ``provenance.json`` into ``folder``.
 
-    Times are those of `clocked`. Peak memory is the largest resident set of the process since it
-    started; peak GPU memory, if a GPU was used, is the largest amount torch allocated on one GPU
-    during the block.
+    Peak memory is the largest resident set of the process since it started; peak GPU memory, if a
+    GPU was used, the largest amount that torch allocated on one GPU during the block.
 
     Args:
         folder: folder of the artifact.
@@ -66,24 +64,33 @@ def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
     Raises:
         ArtifactError: the file cannot be written.
     """
-    _forget_gpu_peak()
+    if cuda := _gpus():
+        for number in range(cuda.device_count()):
+            cuda.reset_peak_memory_stats(number)
     with clocked() as times:
         yield facts
     for name, spent in facts.pop("earlier", {}).items():
         times[name] += spent
-    cost = {name: round(value, 3) for name, value in times.items()}
-    measured = {**_circumstances(), **cost, "peak_memory_mb": _peak_memory(), **_gpu_facts()}
+    torch = sys.modules.get("torch")
+    measured = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{package: _version(package) for package in PACKAGES},
+        "device": CPU,
+        "threads": torch.get_num_threads() if torch else os.cpu_count() or 1,
+        **{name: round(value, 3) for name, value in times.items()},
+        "peak_memory_mb": _peak_memory(),
+        **_gpu_facts(),
+    }
     with atomic(Path(folder) / FILE) as temporary:
         facts = {**measured, **facts}
         temporary.write_text(json.dumps(facts, indent=2, default=_plain) + "\n")
 
 
 def load(folder: Path | str) -> dict[str, Any]:
-    """Return the content that `record` wrote into a folder.
-
-    Raises:
-        DamagedError: the file is missing or not JSON.
-    """
+    """Return what `record` wrote into a folder; a file that is missing or no JSON is damaged."""
     path = Path(folder) / FILE
     try:
         return dict(json.loads(path.read_text()))
@@ -92,20 +99,8 @@ def load(folder: Path | str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a numpy or torch number, a spec or a path to a JSON value."""
+    """Convert a number of numpy or torch, a spec or a path to a JSON value."""
     return value.item() if hasattr(value, "item") else str(value)
-
-
-def _circumstances() -> dict[str, Any]:
-    return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "host": platform.node(),
-        "commit": _commit(),
-        "python": platform.python_version(),
-        **{package: _version(package) for package in PACKAGES},
-        "device": CPU,
-        "threads": _threads(),
-    }
 
 
 def _version(package: str) -> str | None:
@@ -123,11 +118,6 @@ def _commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()
-
-
-def _threads() -> int:
-    torch = sys.modules.get("torch")
-    return torch.get_num_threads() if torch else os.cpu_count() or 1
 
 
 def _peak_memory() -> float:
@@ -148,18 +138,9 @@ def _gpus() -> Any:
     return torch.cuda if torch and torch.cuda.is_initialized() else None
 
 
-def _forget_gpu_peak() -> None:
-    if cuda := _gpus():
-        for number in range(cuda.device_count()):
-            cuda.reset_peak_memory_stats(number)
-
-
 def _gpu_facts() -> dict[str, Any]:
     if (cuda := _gpus()) is None:
         return {}
-    peaks = {number: cuda.max_memory_allocated(number) for number in range(cuda.device_count())}
-    busiest = max(peaks, key=lambda number: peaks[number])
-    return {
-        "device": cuda.get_device_name(busiest),
-        "peak_gpu_memory_mb": round(peaks[busiest] / MEGABYTE, 1),
-    }
+    busiest = max(range(cuda.device_count()), key=cuda.max_memory_allocated)
+    peak = round(cuda.max_memory_allocated(busiest) / MEGABYTE, 1)
+    return {"device": cuda.get_device_name(busiest), "peak_gpu_memory_mb": peak}

@@ -34,25 +34,14 @@ def derived_seed(seed: int, purpose: str) -> int:
 
 
 def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
-    """Return the torch generator of one purpose, on the CPU so that a GPU changes no draw.
-
-    Args:
-        seed: seed of the run, not negative.
-        purpose: name of the draw.
-        *indices: of a victim, a round, a restart; not negative.
-    """
-
+    """Return the torch generator of one purpose, on the CPU so that a GPU changes no draw."""
     state = _sequence(seed, purpose, indices).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]))
 
 
 @contextmanager
 def drawing_from(stream: torch.Generator) -> Iterator[None]:
-    """Let torch's global generators draw from the beginning of a stream in the block.
-
-    After the block they continue from their former state, on every device.
-    """
-
+    """Let torch's global generators of all devices draw a stream from its start in the block."""
     with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
         torch.manual_seed(stream.initial_seed())
         yield

@@ -15,7 +15,6 @@ from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError, GleakError
@@ -27,22 +26,14 @@ KEPT = cache_path("sources.json")
 MOST_KEPT = 5000
 
 
-class Source(NamedTuple):
-    """One module: digest of its code, and names of the modules it imports."""
-
-    digest: str
-    imports: frozenset[str]
-
-
 @cache
 def source_digest(*modules: str) -> str:
     """Compute a digest of modules and of everything they import, directly or indirectly.
 
     Imports inside functions are followed; those under ``if TYPE_CHECKING`` are not, nor those of
     packages other than gleak, the module's own and what stands beside it in a user's folder.
-    Comments, docstrings and layout do not count. The
-    code of a package's ``__init__.py`` counts only if something is imported from it, not on the way
-    to a submodule.
+    Comments, docstrings and layout do not count. The code of a package's ``__init__.py`` counts
+    only if something is imported from it, not on the way to a submodule.
 
     Args:
         *modules: full names, of gleak or of a user's own package.
@@ -54,9 +45,12 @@ def source_digest(*modules: str) -> str:
         if _locate(name) is None:
             raise GleakError(f"module {name!r} has no source file; is it installed or on the path?")
     known = len(_kept())
-    parts = [f"{name} {_source(name).digest}" for name in sorted(_reachable(modules))]
+    parts = [f"{name} {_source(name)[0]}" for name in sorted(_reachable(modules))]
     if len(_kept()) > known:
-        _keep()
+        latest = dict(list(_kept().items())[-MOST_KEPT:])
+        # Without permission or space they are computed again next time.
+        with suppress(ArtifactError), atomic(check_home(KEPT)) as temporary:
+            temporary.write_text(json.dumps(latest))
     return _hash("\n".join(parts).encode())
 
 
@@ -72,44 +66,38 @@ def _kept() -> dict[str, tuple[str, list[str]]]:
     return {}
 
 
-def _keep() -> None:
-    """Write the latest entries; without permission or space they are computed again next time."""
-    latest = dict(list(_kept().items())[-MOST_KEPT:])
-    with suppress(ArtifactError), atomic(check_home(KEPT)) as temporary:
-        temporary.write_text(json.dumps(latest))
-
-
 def _reachable(modules: tuple[str, ...]) -> set[str]:
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = set(modules)
     while waiting:
         name = waiting.pop()
-        found.add(name)
-        waiting |= _source(name).imports - found
-    return found
+        reached.add(name)
+        waiting |= _source(name)[1] - reached
+    return reached
 
 
 @cache
-def _source(name: str) -> Source:
+def _source(name: str) -> tuple[str, frozenset[str]]:
+    """Return the digest of a module's code, and the names of the modules it imports."""
     path = _locate(name)
     assert path is not None, name
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     content = path.read_bytes()
     key = f"{_reader()} {package} {_hash(content)}"
     if key not in _kept():
-        _kept()[key] = _read(content, package)
+        tree = ast.parse(content)
+        imports = {imported for node in _run_nodes(tree) for imported in _imported(node, package)}
+        _kept()[key] = _hash(_normal_form(tree).encode()), sorted(imports)
     digest, imported = _kept()[key]
-    tops = {each.partition(".")[0] for each in imported} - {""}
-    followed = {top for top in tops if _follows(name, top)}
-    names = (each for each in imported if each.partition(".")[0] in followed)
-    return Source(digest, frozenset(map(_module, names)) - {""})
+    names = [module for module in imported if _follows(name, module.partition(".")[0])]
+    return digest, frozenset(map(_module, names)) - {""}
 
 
 @cache
 def _follows(name: str, imported: str) -> bool:
     """Return True if a module's import of a top-level name is followed."""
     own = name.partition(".")[0]
-    if imported in (HOME, own) or own == HOME:
+    if imported in (HOME, own, "") or own == HOME:
         return imported in (HOME, own)
     places = [path for path in (_locate(own), _locate(imported)) if path is not None]
     roots = {path.parents[path.name == "__init__.py"] for path in places}
@@ -120,13 +108,6 @@ def _follows(name: str, imported: str) -> bool:
 def _reader() -> str:
     """Return a digest of all that entries depend on besides the module: this one and Python."""
     return _hash(Path(__file__).read_bytes() + sys.version.encode())
-
-
-def _read(content: bytes, package: str) -> tuple[str, list[str]]:
-    """Return the digest of a module's code and the full names that it imports."""
-    tree = ast.parse(content)
-    imports = {imported for node in _run_nodes(tree) for imported in _imported(node, package)}
-    return _hash(_normal_form(tree).encode()), sorted(imports)
 
 
 @cache
@@ -149,17 +130,12 @@ def _run_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Yield every node below this one except those under ``if TYPE_CHECKING``."""
     for child in ast.iter_child_nodes(node):
         yield child
-        if isinstance(child, ast.If) and _is_type_checking(child.test):
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
             for other in child.orelse:
                 yield other
                 yield from _run_nodes(other)
         else:
             yield from _run_nodes(child)
-
-
-def _is_type_checking(test: ast.expr) -> bool:
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
-    return name == "TYPE_CHECKING"
 
 
 def _imported(node: ast.AST, package: str) -> list[str]:
@@ -185,13 +161,11 @@ def _normal_form(tree: ast.Module) -> str:
         for field in ("body", "orelse", "finalbody"):
             block = getattr(node, field, None)
             if isinstance(block, list):
-                setattr(node, field, [child for child in block if not _is_bare_string(child)])
+                kept = [child for child in block if not _is_bare_string(child)]
+                setattr(node, field, kept)
     return ast.dump(tree)
 
 
 def _is_bare_string(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)

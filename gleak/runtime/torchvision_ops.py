@@ -6,6 +6,7 @@ CUDA, stay undeclared, and the import then fails although gleak never calls them
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -25,34 +26,20 @@ def ensure_operators() -> Library | None:
     """Declare the operators that ``import torchvision`` requires, if they are missing.
 
     Call it before importing torchvision or a package that imports it (lpips). The compiled
-    operators are tried first, since declaring an operator twice ends the process.
-
-    Returns:
-        The library of declarations, kept alive by this function's cache; None if nothing was
-        missing.
+    operators are tried first, since declaring an operator twice ends the process. The library of
+    declarations is kept alive by this function's cache.
     """
-
-    _load_compiled()
-    missing = [
-        schema for name, schema in SCHEMAS.items() if not hasattr(torch.ops.torchvision, name)
-    ]
+    package = find_spec("torchvision")
+    folders = package.submodule_search_locations if package else None
+    compiled = PathFinder.find_spec("_C", list(folders or []))
+    if compiled is not None and compiled.origin is not None:
+        with suppress(OSError):
+            torch.ops.load_library(compiled.origin)
+    operators = torch.ops.torchvision
+    missing = [schema for name, schema in SCHEMAS.items() if not hasattr(operators, name)]
     if not missing:
         return None
     library = torch.library.Library("torchvision", "FRAGMENT")
     for schema in missing:
         library.define(schema)
     return library
-
-
-def _load_compiled() -> None:
-    """Load torchvision's compiled operators without importing it; ignore failures."""
-
-    package = find_spec("torchvision")
-    folders = package.submodule_search_locations if package else None
-    compiled = PathFinder.find_spec("_C", list(folders or []))
-    if compiled is None or compiled.origin is None:
-        return
-    try:
-        torch.ops.load_library(compiled.origin)
-    except OSError:
-        return

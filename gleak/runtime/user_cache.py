@@ -22,11 +22,7 @@ def with_home(path: str) -> Path:
 
 
 def check_home(path: Path) -> Path:
-    """Return a path below which a file is to be written.
-
-    Raises:
-        ArtifactError: the path still has its ``~``.
-    """
+    """Return a path where a file is to be written; refuse one that still has its ``~``."""
     if path.parts[0] == "~":
         raise ArtifactError(
             f"{path} cannot be written: this user has no home folder; set HOME, or XDG_CACHE_HOME "

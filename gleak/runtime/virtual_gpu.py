@@ -1,13 +1,10 @@
 """A GPU that computes shapes, devices and memory, but no values, to rehearse jobs without one.
 
-Its tensors are those of torch's ``meta`` device. An operation on them checks shapes and costs
-microseconds whatever their size. `VirtualGPU` adds what a GPU has and ``meta`` lacks: it refuses
-tensors and generators of two devices in one operation, counts the memory of the tensors that are
-alive, and gives values to tensors that are copied to the CPU.
-
-Fake tensors with a CUDA device (`torch._subclasses.FakeTensorMode`) would be the alternative. In a
-torch without CUDA they cannot be moved to that device or indexed (2.13), and convolutions accept
-arguments of two devices.
+Its tensors are those of torch's ``meta`` device. `VirtualGPU` adds what a GPU has and ``meta``
+lacks: it refuses tensors and generators of two devices in one operation, counts the memory of the
+tensors that are alive, and gives values to tensors that are copied to the CPU. Fake tensors with a
+CUDA device (`torch._subclasses.FakeTensorMode`) cannot be moved to that device or indexed in a
+torch without CUDA (2.13), and convolutions accept arguments of two devices.
 """
 
 from __future__ import annotations
@@ -70,11 +67,7 @@ class VirtualGPU(TorchDispatchMode):
 
     @classmethod
     def free_memory(cls) -> int:
-        """Return the free memory, in bytes, of the virtual GPU whose block is running.
-
-        Raises:
-            DeviceError: there is none: a tensor without values is used outside of a rehearsal.
-        """
+        """Return the free memory, in bytes, of the virtual GPU whose block is running."""
         if not cls._active:
             raise DeviceError("tensors of the device 'meta' have no values; use 'cpu' or 'cuda'")
         gpu = cls._active[-1]
@@ -107,11 +100,7 @@ class VirtualGPU(TorchDispatchMode):
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
-        """Add the memory of a tensor, until it is freed.
-
-        Raises:
-            OutOfMemoryError: it does not fit, as on a GPU.
-        """
+        """Add the memory of a tensor, until it is freed; if it does not fit, fail as a GPU does."""
         key, size = storage._cdata, storage.nbytes()
         if key not in self._alive:
             self._alive[key] = weakref.ref(storage, partial(self._release, key, size))
@@ -142,11 +131,7 @@ def _virtual(value: Tensor) -> bool:
 
 
 def _check_devices(func: Any, given: Sequence[Tensor]) -> None:
-    """Refuse tensors of two devices, except single numbers, copies and indices on the CPU.
-
-    Raises:
-        DeviceError: names the operation and the tensor on the CPU.
-    """
+    """Refuse tensors of two devices, except single numbers, copies and indices on the CPU."""
     others = [value for value in given if not _virtual(value) and value.ndim]
     if not others or not any(map(_virtual, given)) or func.overloadpacket in MOVING:
         return
@@ -159,11 +144,7 @@ def _check_devices(func: Any, given: Sequence[Tensor]) -> None:
 
 
 def _draw(func: Any, options: Mapping[str, Any]) -> None:
-    """Advance the random state if an operation draws on the GPU, so that watching it shows this.
-
-    Raises:
-        DeviceError: the generator is one of the CPU.
-    """
+    """Advance the random state if an operation draws on the GPU, so that watching it shows this."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return
     if options.get("generator") is not None:
@@ -192,17 +173,13 @@ def _run(func: Any, args: Sequence[Any], options: dict[str, Any], virtual: bool)
 
 def _copied(func: Any, value: Tensor, options: dict[str, Any]) -> Tensor:
     """Copy a tensor of the GPU to the CPU, to another type if the options say so."""
-    if value.numel() > LARGEST_COPY:
-        return _unwritten_zeros(value.shape, options.get("dtype") or value.dtype)
-    copied: Tensor = func(_invented(value), **options)
-    return copied
-
-
-def _unwritten_zeros(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """Return zeros as the system maps them: the process has no memory of them until it writes."""
-    return (
-        torch.from_numpy(np.zeros(shape.numel() * dtype.itemsize, np.uint8)).view(dtype).view(shape)
-    )
+    if value.numel() <= LARGEST_COPY:
+        copied: Tensor = func(_invented(value), **options)
+        return copied
+    dtype = options.get("dtype") or value.dtype
+    # The system maps zeros of numpy: the process has no memory of them until it writes.
+    zeros = np.zeros(value.numel() * dtype.itemsize, np.uint8)
+    return torch.from_numpy(zeros).view(dtype).view(value.shape)
 
 
 def _invented(value: Tensor) -> Tensor:
@@ -215,13 +192,13 @@ def _invented(value: Tensor) -> Tensor:
 
 def _without_masks(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Replace each mask by the indices of its entries, one tensor for each of its dimensions."""
-    found: list[Tensor | None] = []
+    numbers: list[Tensor | None] = []
     for index in indices:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
-            found += _nonzero(index).unbind(1)
+            numbers += _nonzero(index).unbind(1)
         else:
-            found.append(index)
-    return found
+            numbers.append(index)
+    return numbers
 
 
 def _nonzero(mask: Tensor) -> Tensor:
@@ -231,10 +208,6 @@ def _nonzero(mask: Tensor) -> Tensor:
     return mask.new_empty((mask.numel(), mask.ndim), dtype=torch.long)
 
 
-def _zero(value: Tensor) -> Any:
-    return torch.zeros((), dtype=value.dtype).item()
-
-
 def _same_memory(one: Tensor, other: Tensor) -> bool:
     """Return True if two tensors of one shape are the same memory."""
     same = one.untyped_storage()._cdata == other.untyped_storage()._cdata
@@ -242,7 +215,7 @@ def _same_memory(one: Tensor, other: Tensor) -> bool:
 
 
 ANSWERS: Mapping[Any, Callable[..., Any]] = {
-    aten._local_scalar_dense: _zero,
+    aten._local_scalar_dense: lambda value: torch.zeros((), dtype=value.dtype).item(),
     aten.equal: _same_memory,
     aten.allclose: lambda one, other, *_, **__: one.shape == other.shape,
     aten.nonzero: _nonzero,

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.granted import Granted
 from gleak.artifacts.private import Private
+from gleak.artifacts.update import Granted
 from gleak.runtime.seeding import stream
 
 AUXILIARY = 64

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gleak.artifacts.granted import GRANTS
+from gleak.artifacts.update import GRANTS
 from gleak.knowledge.base import Pretraining
 from gleak.studies.cell import LEVELS, TRUTH, Cell
 from gleak.studies.stage_files import (

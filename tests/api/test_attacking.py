@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import gleak
-from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.artifacts.update import Update
+from gleak.artifacts.update import Granted, Update
 from gleak.attacks.run_attack import attack as run_attack
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse

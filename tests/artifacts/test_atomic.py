@@ -9,48 +9,38 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from gleak.artifacts.atomic import atomic, discard, held, renamed, whole_folder
+from gleak.artifacts.atomic import atomic, discard, held, whole_folder
 from gleak.core.errors import ArtifactError
-
-Writer = Callable[..., AbstractContextManager[Path]]
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("written", [atomic, renamed])
-def test_a_file_appears_when_the_block_succeeds(tmp_path: Path, written: Writer) -> None:
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_appears_when_the_block_succeeds(tmp_path: Path, durable: bool) -> None:
     (tmp_path / ".it.1.partial").touch()
-    with pytest.raises(RuntimeError), written(tmp_path / "it") as temporary:
+    with pytest.raises(RuntimeError), atomic(tmp_path / "it", durable=durable) as temporary:
         temporary.touch()
         raise RuntimeError
     assert names(tmp_path) == []
-    with written(tmp_path / "it") as temporary:
+    with atomic(tmp_path / "it", durable=durable) as temporary:
         temporary.touch()
         assert not (tmp_path / "it").exists()
     assert names(tmp_path) == ["it"]
 
 
-def test_a_folder_appears_when_the_block_succeeds(tmp_path: Path) -> None:
-    with whole_folder(tmp_path / "in" / "it") as folder:
-        (folder / "a").touch()
-        assert not (tmp_path / "in" / "it").exists()
-    assert names(tmp_path) == ["in", "in/it", "in/it/a"]
-
-
-def test_one_that_is_there_is_replaced_whole(tmp_path: Path) -> None:
-    (tmp_path / "it").mkdir()
-    (tmp_path / "it" / "old").touch()
-    (tmp_path / ".it.1.partial").mkdir()
-    with whole_folder(tmp_path / "it") as folder:
-        (folder / "new").touch()
-    assert names(tmp_path) == ["it", "it/new"]
+def test_a_folder_appears_when_the_block_succeeds_and_replaces_the_old_one(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / ".it.1.partial").mkdir()
+        with whole_folder(tmp_path / "it") as folder:
+            (folder / name).touch()
+            assert not (tmp_path / "it" / name).exists()
+        assert names(tmp_path) == ["it", f"it/{name}"]
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -81,20 +71,10 @@ def test_one_that_cannot_take_its_place_leaves_the_old_one(
     assert names(tmp_path) == ["it", "it/old"]
 
 
-def test_where_nothing_may_be_written_the_error_is_gleaks_own(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with (
-        pytest.raises(ArtifactError, match="could not be written"),
-        whole_folder(tmp_path / "file/it"),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("written", [atomic, renamed])
-def test_of_two_writers_the_last_to_finish_has_the_name(tmp_path: Path, written: Writer) -> None:
-    with written(tmp_path / "it") as first:
+def test_of_two_writers_the_last_to_finish_has_the_name(tmp_path: Path) -> None:
+    with atomic(tmp_path / "it") as first:
         first.write_text("begun first")
-        with written(tmp_path / "it") as second:
+        with atomic(tmp_path / "it") as second:
             second.write_text("begun second")
         assert (tmp_path / "it").read_text() == "begun second"
         assert first.read_text() == "begun first"
@@ -180,15 +160,14 @@ def umask() -> Iterator[Callable[[int], object]]:
     os.umask(before)
 
 
-@pytest.mark.parametrize("written", [atomic, renamed])
 @pytest.mark.parametrize(("mask", "open_to_others"), [(0o022, 0o644), (0o077, 0o600), (0, 0o666)])
 def test_what_is_private_is_never_open_to_others(
-    tmp_path: Path, written: Writer, mask: int, open_to_others: int, umask: Callable[[int], object]
+    tmp_path: Path, mask: int, open_to_others: int, umask: Callable[[int], object]
 ) -> None:
     umask(mask)
     (tmp_path / "it").touch()
     for private, mode in ((True, 0o600), (False, open_to_others)):
-        with written(tmp_path / "it", private=private) as temporary:
+        with atomic(tmp_path / "it", private=private) as temporary:
             temporary.write_text("a sample")
             assert temporary.parent.stat().st_mode & 0o777 == 0o700
         assert (tmp_path / "it").stat().st_mode & 0o777 == mode
@@ -196,8 +175,6 @@ def test_what_is_private_is_never_open_to_others(
 
 HOLDS = """
 import sys
-import threading
-import time
 from pathlib import Path
 from gleak.artifacts.atomic import held
 with held(Path(sys.argv[1])):
@@ -221,31 +198,15 @@ def test_a_lock_is_awaited_and_its_holder_named(
     assert names(tmp_path) == []
 
 
-def a_file_as_folder(path: Path) -> None:
-    path.parent.touch()
-
-
-def a_symlink(path: Path) -> None:
-    path.parent.mkdir()
-    path.symlink_to(path.parent.parent / "kept")
-
-
-def a_folder(path: Path) -> None:
-    path.mkdir(parents=True)
-
-
-@pytest.mark.parametrize("obstacle", [a_file_as_folder, a_folder, a_symlink])
-def test_a_lock_that_cannot_be_made_is_an_error_of_gleak(
-    tmp_path: Path, obstacle: Callable[[Path], None]
-) -> None:
-    (tmp_path / "kept").write_text("content")
-    obstacle(tmp_path / "in" / "lock")
-    with (
-        pytest.raises(ArtifactError, match=r"in/lock: could not be locked \(.*check"),
-        held(tmp_path / "in" / "lock"),
-    ):
+@pytest.mark.parametrize("place", ["file/lock", "folder", "link"])
+def test_a_lock_that_cannot_be_made_is_an_error_of_gleak(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("content")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    failing = pytest.raises(ArtifactError, match=rf"{place}: could not be locked \(.*check")
+    with failing, held(tmp_path / place):
         pytest.fail("the lock was taken")
-    assert (tmp_path / "kept").read_text() == "content"
+    assert (tmp_path / "file").read_text() == "content"
 
 
 def test_what_cannot_be_removed_is_an_error_of_gleak(tmp_path: Path) -> None:

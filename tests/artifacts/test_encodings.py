@@ -47,13 +47,6 @@ def test_stacked_victims_decode_as_they_do_alone(cases: list[tuple[Sparse, np.nd
     np.testing.assert_array_equal(stacked.decode(), np.concatenate([e for _, e in cases]))
 
 
-def test_dense_stacks_along_victims() -> None:
-    parts = [Dense(np.full((1, 2, 3), float(victim))) for victim in range(3)]
-    stacked = Dense.stack(parts)
-    assert stacked.decode().shape == (3, 2, 3)
-    np.testing.assert_array_equal(stacked.decode()[:, 0, 0], [0, 1, 2])
-
-
 def factored(victims: int, shape: tuple[int, ...], rank: int = 2, seed: int = 0) -> Factored:
     random = np.random.default_rng(seed)
     return Factored(
@@ -75,15 +68,6 @@ def test_factored_decodes_to_sums_of_outer_products(shape: tuple[int, ...], rank
         expected += column[..., :, None] * row[..., None, :]
     np.testing.assert_allclose(encoded.decode(), expected.reshape(2, 3, *shape), atol=1e-12)
     assert encoded.sent() is None
-
-
-def test_factored_stacks_along_victims() -> None:
-    parts = [factored(victims, (4, 2, 3), seed=victims) for victims in (1, 2)]
-    stacked = Factored.stack(parts)
-    assert stacked.leading == (3, 3)
-    np.testing.assert_array_equal(
-        stacked.decode(), np.concatenate([part.decode() for part in parts])
-    )
 
 
 @pytest.mark.parametrize(
@@ -134,10 +118,19 @@ def test_quantized_decodes_to_codes_times_the_scale_of_their_round(codes: np.nda
         assert decoded[place] == scales[place[:2]] * np.float32(codes[place])
 
 
-@given(CODES, st.sampled_from([0, 1]))
-def test_quantized_stacks_along_victims_and_rounds(codes: np.ndarray, axis: int) -> None:
-    parts = [Quantized(codes, np.full(codes.shape[:2], scale, np.float32)) for scale in (0.5, 2, 3)]
-    stacked = Quantized.stack(parts, axis)
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ["dense", "factored", "quantized"])
+def test_stacked_updates_decode_as_they_do_alone(kind: str, axis: int) -> None:
+    random, parts = np.random.default_rng(0), []
+    for scale in (0.5, 2, 3):
+        codes = random.integers(-127, 128, (2, 3, 5), dtype="i1")
+        made: dict[str, Encoded] = {
+            "dense": Dense(random.normal(size=(2, 3, 5))),
+            "factored": factored(2, (4, 2, 3), seed=int(scale)),
+            "quantized": Quantized(codes, np.full((2, 3), scale, np.float32)),
+        }
+        parts.append(made[kind])
+    stacked = type(parts[0]).stack(parts, axis)
     check_encoded("file.h5", "/update/w", stacked)
     expected = np.concatenate([part.decode() for part in parts], axis)
     np.testing.assert_array_equal(stacked.decode(), expected)
@@ -164,29 +157,25 @@ def test_codes_that_cannot_be_are_refused(encoded: Encoded, fault: str) -> None:
         check_encoded("file.h5", "/update/w", encoded)
 
 
-def test_bits_of_dense_values_and_factors_are_those_of_their_numbers() -> None:
-    assert Dense(np.zeros((2, 3, 5), np.float32)).bits == 2 * 3 * 5 * 32
-    left, right = np.zeros((1, 1, 4, 2), np.float32), np.zeros((1, 1, 2, 6), np.float32)
-    assert Factored(left, right, np.array([4, 6])).bits == (8 + 12) * 32
+def one_victim(*values: float, kind: str = "f4") -> np.ndarray:
+    return np.array([[values]], kind)
 
 
-@pytest.mark.parametrize(("entries", "positions"), [(2, 2 * 7), (20, 100)])
-def test_positions_are_numbers_or_a_mask_whichever_is_smaller(entries: int, positions: int) -> None:
-    """Seven bits tell 100 positions apart, so from 15 entries on a mask is smaller."""
-    indices = np.array([[[*range(entries), -1]]])
-    values = np.ones(indices.shape, np.float32)
-    assert Sparse(indices, values, np.array([100])).bits == entries * 32 + positions
-
-
-@pytest.mark.parametrize(("highest", "each"), [(0, 0), (1, 2), (3, 3), (7, 4), (127, 8)])
-def test_codes_take_the_bits_of_their_levels(highest: int, each: int) -> None:
-    codes = np.zeros((1, 1, 50), np.int8)
-    codes[..., 0] = -highest
-    assert Quantized(codes, np.ones((1, 1), np.float32)).bits == 50 * each + 32
-
-
-def test_signs_take_one_bit_and_two_if_some_are_zero() -> None:
-    signs = np.ones((1, 1, 50), np.int8)
-    assert Signs(signs).bits == 50
-    signs[..., 3] = 0
-    assert Signs(signs).bits == 100
+@pytest.mark.parametrize(
+    ("encoded", "bits"),
+    [
+        (Dense(np.zeros((2, 3, 5), np.float32)), 2 * 3 * 5 * 32),
+        (Factored(np.zeros((1, 1, 4, 2), "f4"), np.zeros((1, 1, 2, 6), "f4"), [4, 6]), 20 * 32),
+        # Seven bits tell 100 positions apart, so from 15 entries on a mask is smaller.
+        (Sparse(one_victim(0, 1, -1, kind="i8"), one_victim(1, 1, 0), [100]), 2 * (32 + 7)),
+        (Sparse(one_victim(*range(20), kind="i8"), one_victim(*[1] * 20), [100]), 20 * 32 + 100),
+        *[
+            (Quantized(one_victim(*[0] * 49, -highest, kind="i1"), np.ones((1, 1), "f4")), bits)
+            for highest, bits in [(0, 32), (1, 132), (3, 182), (7, 232), (127, 432)]
+        ],
+        (Signs(one_victim(1, 1, -1, kind="i1")), 3),
+        (Signs(one_victim(1, 0, -1, kind="i1")), 6),
+    ],
+)
+def test_bits_are_those_of_the_numbers_sent(encoded: Encoded, bits: int) -> None:
+    assert encoded.bits == bits

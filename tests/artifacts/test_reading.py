@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -29,31 +30,25 @@ def stored(private: Private, tmp_path: Path) -> Path:
     return tmp_path / "private.h5"
 
 
+def stored_as(*arguments: Any, **options: Any) -> Callable[[h5py.File], object]:
+    return lambda file: file.create_dataset("labels", *arguments, **options)
+
+
+def named_as(item: Any) -> Callable[[h5py.File], object]:
+    return lambda file: file.__setitem__("labels", item)
+
+
 def outside(file: h5py.File) -> None:
     other = Path(file.filename).with_name("other.bin")
     other.write_bytes(bytes(48))
     file.create_dataset("labels", (3, 2), "i8", external=[(str(other), 0, 48)])
 
 
-def virtual(file: h5py.File) -> None:
+def virtual(source: str) -> Callable[[h5py.File], object]:
+    """HDF5 does not survive reading a dataset that is made of itself."""
     layout = h5py.VirtualLayout((3, 2), "i8")
-    layout[:] = h5py.VirtualSource(file.filename, "indices", (3, 2))
-    file.create_virtual_dataset("labels", layout)
-
-
-def itself(file: h5py.File) -> None:
-    """HDF5 does not survive reading this."""
-    layout = h5py.VirtualLayout((3, 2), "i8")
-    layout[:] = h5py.VirtualSource(".", "/labels", (3, 2))
-    file.create_virtual_dataset("labels", layout)
-
-
-def references(file: h5py.File) -> None:
-    file.create_dataset("labels", (3, 2), h5py.ref_dtype)
-
-
-def cycle(file: h5py.File) -> None:
-    file["labels"] = file["/"]
+    layout[:] = h5py.VirtualSource(".", source, (3, 2))
+    return lambda file: file.create_virtual_dataset("labels", layout)
 
 
 def without_level(file: h5py.File) -> None:
@@ -66,41 +61,27 @@ def without_level(file: h5py.File) -> None:
     stored.write_direct_chunk((0, 0), zlib.compress(bytes(48)))
 
 
+ELSEWHERE = "/labels stores its values in other files"
+NEITHER = "/labels contains neither numbers nor strings"
+NUMBERS = np.zeros((3, 2), int)
 HOSTILE: dict[str, tuple[Callable[[h5py.File], object], str]] = {
-    "huge": (
-        lambda file: file.create_dataset("labels", HUGE, "i8", chunks=(1, 64, 64)),
-        "claims 8.8e+03 GB but stores 0 bytes",
-    ),
-    "soft link": (
-        lambda file: file.__setitem__("labels", h5py.SoftLink("/indices")),
-        "/labels is a link",
-    ),
+    "huge": (stored_as(HUGE, "i8", chunks=(1, 64, 64)), "claims 8.8e+03 GB but stores 0 bytes"),
+    "soft link": (named_as(h5py.SoftLink("/indices")), "/labels is a link"),
     "external link": (
-        lambda file: file.__setitem__("labels", h5py.ExternalLink("/etc/hostname", "/")),
+        named_as(h5py.ExternalLink("/etc/hostname", "/")),
         "/labels is a link to another file",
     ),
-    "cycle": (cycle, "/ does not match its digest"),
-    "other files": (outside, "/labels stores its values in other files"),
-    "virtual": (virtual, "/labels stores its values in other files"),
-    "made of itself": (itself, "/labels stores its values in other files"),
-    "references": (references, "/labels contains neither numbers nor strings"),
-    "compound": (
-        lambda file: file.create_dataset("labels", data=np.zeros((3, 2), "i8,f8")),
-        "/labels contains neither numbers nor strings",
-    ),
-    "texts of any length": (
-        lambda file: file.create_dataset("labels", data=[["a", "b"]] * 3),
-        "/labels contains neither numbers nor strings",
-    ),
-    "type": (
-        lambda file: file.__setitem__("labels", np.dtype("i8")),
-        "/labels is not a dataset",
-    ),
+    "cycle": (lambda file: named_as(file["/"])(file), "/ does not match its digest"),
+    "other files": (outside, ELSEWHERE),
+    "virtual": (virtual("/indices"), ELSEWHERE),
+    "made of itself": (virtual("/labels"), ELSEWHERE),
+    "references": (stored_as((3, 2), h5py.ref_dtype), NEITHER),
+    "compound": (stored_as(data=np.zeros((3, 2), "i8,f8")), NEITHER),
+    "texts of any length": (stored_as(data=[["a", "b"]] * 3), NEITHER),
+    "type": (named_as(np.dtype("i8")), "/labels is not a dataset"),
     "packing without level": (without_level, "private.h5: damaged"),
     "packing": (
-        lambda file: file.create_dataset(
-            "labels", data=np.zeros((3, 2), int), chunks=(3, 2), compression="lzf"
-        ),
+        stored_as(data=NUMBERS, chunks=(3, 2), compression="lzf"),
         "/labels uses an unsupported compression",
     ),
 }

@@ -1,20 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-import h5py
 import pytest
 
 from gleak.artifacts.inspect import describe_file
 from gleak.artifacts.private import Private
 from gleak.artifacts.reading import content_digest
-from gleak.artifacts.refused import Refused, refusal_in, refusing
+from gleak.artifacts.store import Refused, refusal_in, refusing
 from gleak.artifacts.update import Update
-from gleak.core.errors import ArtifactError, DamagedError, IncompatibleError, RefusedError
+from gleak.core.errors import ArtifactError, IncompatibleError, RefusedError
 
-Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 REASON = "attack a does not serve model b; use c"
 
 
@@ -54,26 +50,15 @@ def test_a_damaged_refusal_is_no_refusal(tmp_path: Path) -> None:
     assert refusal_in(tmp_path / "update.h5") is None
 
 
-def test_other_errors_are_not_refusals(tmp_path: Path) -> None:
+def test_other_errors_whole_artifacts_and_missing_files_are_no_refusals(
+    private: Private, tmp_path: Path
+) -> None:
     for error in (ArtifactError, MemoryError):
         with pytest.raises(error), refusing(tmp_path / "update.h5"):
             raise error("damaged")
     assert not (tmp_path / "update.h5").exists()
-
-
-def test_whole_artifacts_and_missing_files_hold_no_refusal(
-    private: Private, tmp_path: Path
-) -> None:
     private.write(tmp_path / "private.h5")
     assert refusal_in(tmp_path / "private.h5") is None
     assert refusal_in(tmp_path / "nothing.h5") is None
     with pytest.raises(ArtifactError, match="contains gleak/private"):
         Refused.read(tmp_path / "private.h5")
-
-
-def test_a_refusal_without_a_reason_is_damaged(forged: Forge, tmp_path: Path) -> None:
-    refuse(tmp_path / "update.h5")
-    with forged(tmp_path / "update.h5") as file:
-        del file.attrs["reason"]
-    with pytest.raises(DamagedError, match="attribute 'reason' is missing"):
-        Update.read(tmp_path / "update.h5")

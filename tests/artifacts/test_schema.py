@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.artifacts.schema import (
-    ArraySchema,
-    array_fields,
-    attribute_fields,
-    check,
-    dims_of,
-)
+from gleak.artifacts.schema import ArraySchema, array_fields, attribute_fields, check, dims_of
 from gleak.core.errors import ArtifactError
 
 

@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 import pytest
 
-from gleak.artifacts.encodings import Dense, Factored
+from gleak.artifacts.encodings import Factored
 from gleak.artifacts.integrity import set_attribute
-from gleak.artifacts.update import Update
+from gleak.artifacts.update import Granted, Update
 from gleak.core.errors import ArtifactError
 
 Forge = Callable[[Path], AbstractContextManager[h5py.File]]
@@ -23,14 +23,16 @@ def stored(update: Update, tmp_path: Path) -> Path:
     return tmp_path / "update.h5"
 
 
-def test_parameters_keep_the_order_of_the_model(stored: Path, update: Update) -> None:
-    assert list(Update.read(stored).update) == list(update.update)
-
-
-def test_named_parameters_alone_are_read(stored: Path) -> None:
-    part = Update.read(stored, only=["features.0.bias"], victims=slice(1, 3))
-    assert list(part.update) == ["features.0.bias"]
-    assert part.update["features.0.bias"].values.shape == (2, 2, 6)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_share_of_the_victims_reads_its_own_and_all_that_is_shared(
+    shared: bool, tmp_path: Path
+) -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    stored, expected = (values[:1], values[:1]) if shared else (values, values[1:])
+    Granted(grant="labels", shared=shared, values=stored).write(tmp_path / "grant.h5")
+    granted = Granted.read(tmp_path / "grant.h5", victims=slice(1, 3))
+    assert granted.shared is shared
+    assert np.array_equal(granted.values, expected)
 
 
 def test_an_unknown_parameter_is_answered_with_the_nearest(stored: Path) -> None:
@@ -39,9 +41,6 @@ def test_an_unknown_parameter_is_answered_with_the_nearest(stored: Path) -> None
 
 
 def test_parameters_of_unequal_victims_are_refused(update: Update, tmp_path: Path) -> None:
-    odd = replace(update, update={**update.update, "b": Dense(np.zeros((2, 2, 6)))})
-    with pytest.raises(ArtifactError, match=r"file\.h5: /update/b has .*\(2, 2\).*\(3, 2\)"):
-        odd.write(tmp_path / "file.h5")
     thin = Factored(np.zeros((3, 1, 2, 1)), np.zeros((3, 1, 1, 6)), np.array([2, 6]))
     odd = replace(update, update={**update.update, "b": thin})
     with pytest.raises(ArtifactError, match=r"file\.h5: /update/b has .*\(3, 1\).*\(3, 2\)"):

@@ -18,11 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from gleak.artifacts.granted import Granted
-from gleak.artifacts.knowledge import Knowledge
-from gleak.artifacts.model import Secret
+from gleak.artifacts.model import Knowledge, Secret
 from gleak.artifacts.reconstruction import TRACES, Reconstruction
-from gleak.artifacts.update import Update
+from gleak.artifacts.update import Granted, Update
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import attack, gather_shards, observe, share, total_cost

@@ -11,12 +11,11 @@ import torch
 from safetensors.torch import save_file
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.granted import GRANTS, Granted
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.artifacts.update import Update
+from gleak.artifacts.update import GRANTS, Granted, Update
 from gleak.attacks.run_attack import attack
 from gleak.captures.importing import import_capture
 from gleak.captures.locations import Captures

@@ -167,27 +167,15 @@ def test_no_round_is_imported_if_one_cannot_be(study_folder: Path, training: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--before", "before.safetensors"], "--before: the folder of a round contains it"),
-        (["--truth", "truth.safetensors"], "is beside each client"),
-    ],
-)
-def test_options_that_belong_into_the_rounds_are_refused(
-    study_folder: Path, training: Path, capsys: Capture, words: list[str], message: str
-):
-    assert message in fails(capsys, *ROUNDS, *words)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--local-lr", "0.4"], "--local-lr is 0.4, but round/client-0.safetensors was recorded"),
-        (["--before", "before.safetensors"], "--before: the folder of a round contains it"),
+        ([*ROUNDS, "--before", "before.safetensors"], "--before: the folder of a round contains"),
+        ([*ROUNDS, "--truth", "truth.safetensors"], "is beside each client"),
+        ([*ROUND, "--local-lr", "0.4"], "is 0.4, but round/client-0.safetensors was recorded"),
     ],
 )
 def test_options_that_contradict_a_round_are_named(
-    study_folder: Path, captured_round: Path, capsys: Capture, words: list[str], message: str
+    study_folder: Path, training: Path, capsys: Capture, words: list[str], message: str
 ):
-    assert message in fails(capsys, *ROUND, *words)
+    assert message in fails(capsys, *words)
 
 
 def test_what_neither_file_nor_option_says_is_missing(

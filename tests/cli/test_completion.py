@@ -21,30 +21,25 @@ def test_names_of_a_kind(kind: str):
     assert specs_of(kind)("") == list(load(kind))
 
 
-def test_names_of_all_kinds():
+def test_names_of_all_kinds(study_folder: Path):
     assert {"cpl", "topk", "digits", "psnr"} <= set(specs_of()(""))
     assert specs_of()("idl") == ["idlg"]
+    assert (studies(""), studies("x")) == (["cpl"], [])
 
 
-def test_fields_that_are_not_set_yet():
-    offered = specs_of("attack")("cpl+restarts=2+")
-    assert "cpl+restarts=2+start=" in offered
-    assert "cpl+restarts=2+restarts=" not in offered
-    assert specs_of("attack")("cpl+rest") == ["cpl+restarts="]
-
-
-def test_values_of_fields_with_choices():
-    assert specs_of("attack")("cpl+labels=k") == ["cpl+labels=known"]
-
-
-@pytest.mark.parametrize("prefix", ["nothing+", "cpl+labels+", "topk+"])
-def test_nothing_is_offered_for_what_is_no_spec_of_the_kind(prefix: str):
-    assert specs_of("attack")(prefix) == []
-
-
-def test_studies(study_folder: Path):
-    assert studies("") == ["cpl"]
-    assert studies("x") == []
+@pytest.mark.parametrize(
+    ("prefix", "offered"),
+    [
+        ("cpl+rest", ["cpl+restarts="]),
+        ("cpl+restarts=2+rest", []),
+        ("cpl+labels=k", ["cpl+labels=known"]),
+        ("nothing+", []),
+        ("cpl+labels+", []),
+        ("topk+", []),
+    ],
+)
+def test_fields_that_are_not_set_yet_and_their_choices(prefix: str, offered: list[str]):
+    assert specs_of("attack")(prefix) == offered
 
 
 def test_the_shell_is_answered(tmp_path: Path):

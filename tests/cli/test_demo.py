@@ -21,7 +21,7 @@ def recovered() -> Outcome:
 
 def test_every_photograph_is_recovered_exactly(recovered: Outcome) -> None:
     images = np.stack(recovered.images)
-    assert np.abs(images - recovered.client.inputs.numpy()).max() < 0.5 / 255
+    assert np.abs(images - recovered.inputs.numpy()).max() < 0.5 / 255
     assert recovered.exact_values == len(PHOTOGRAPHS) * 3 * SIZE**2
 
 
@@ -29,7 +29,7 @@ def test_the_photographs_differ_from_each_other_and_from_the_blind_control(
     recovered: Outcome,
 ) -> None:
     """Otherwise a high PSNR would not show that anything was recovered."""
-    flat = recovered.client.inputs.flatten(1).numpy()
+    flat = recovered.inputs.flatten(1).numpy()
     distances = ((flat[:, None] - flat[None]) ** 2).mean(2)
     assert distances[~np.eye(len(flat), dtype=bool)].min() > 0.01
     assert recovered.blind.samples["psnr"].max() < 20
@@ -37,7 +37,7 @@ def test_the_photographs_differ_from_each_other_and_from_the_blind_control(
 
 def test_an_attack_that_mixes_the_batch_recovers_little() -> None:
     mixed = attack_photographs("aono", SIZE)
-    assert mixed.exact_values < 0.2 * mixed.client.inputs.numel()
+    assert mixed.exact_values < 0.2 * mixed.inputs.numel()
     assert mixed.scores["psnr"] < 30
 
 

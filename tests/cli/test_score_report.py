@@ -66,17 +66,12 @@ def test_the_blind_baseline_beside_an_attack_is_found(cells: Path):
     assert find_tables([only]) == [only, cells / "blind" / "scores.csv"]
 
 
-def test_the_levels_in_common_are_named_once(cells: Path):
-    text = describe_scores(find_tables([cells]))
-    assert text.startswith("/".join(LEVELS) + "/<attack>\n")
-    assert max(map(len, text.splitlines()[1:])) <= 100
-
-
 def test_many_long_columns_are_split_into_tables_of_a_hundred_columns(cells: Path):
     names = [f"cpl+iterations={n}+threshold=1e-1{n % 10}+restarts={n}" for n in range(10, 14)]
     for number, name in enumerate(names):
         write_scores(cells, name, [1e-5 * number + 1, 123.456, 7.0])
     text = describe_scores(find_tables([cells]))
+    assert text.startswith("/".join(LEVELS) + "/<attack>\n"), "what they share is named once"
     assert max(map(len, text.splitlines()[1:])) <= 100
 
 

@@ -40,14 +40,11 @@ def package(folder: Path, module: str) -> None:
     (information / "entry_points.txt").write_text(f"[gleak.plugins]\nmine = {module}\n")
 
 
-def run(
-    folder: Path, *words: str, plugins: str = "", cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, program: str, plugins: str = "") -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(str, (folder, ROOT)))
     environment = {**os.environ, "PYTHONPATH": path, "GLEAK_PLUGINS": plugins}
-    return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, env=environment, cwd=cwd or folder
-    )
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +59,7 @@ def test_packages_and_the_variable_name_plugins(
     folder: Path, plugins: str, names: list[str]
 ) -> None:
     package(folder, "mine_packaged")
-    answer = run(folder, "-c", LIST, plugins=plugins)
+    answer = run(folder, LIST, plugins=plugins)
     assert answer.stdout == f"{names}\n", answer.stderr
 
 
@@ -70,7 +67,7 @@ def test_commands_read_the_configuration(folder: Path) -> None:
     (folder / "config.yaml").write_text("studies: []\nplugins: [mine_two]\n")
     for words in (("list", "attack"), ("describe", "mine_two")):
         program = f"from gleak.cli.main import main; main({list(words)})"
-        answer = run(folder, "-c", program)
+        answer = run(folder, program)
         assert "An attack of a user." in answer.stdout, answer.stderr
         assert "mine_one" not in answer.stdout
 
@@ -95,7 +92,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(
     if packaged:
         package(folder, module)
         text = text.replace("plugins or GLEAK_PLUGINS", "entry point mine")
-    answer = run(folder, "-c", LIST, plugins="" if packaged else module)
+    answer = run(folder, LIST, plugins="" if packaged else module)
     assert text in answer.stderr
     assert "SpecError: plug-in" in answer.stderr
 
@@ -107,5 +104,5 @@ def test_plugins_of_a_process_are_those_of_the_processes_it_starts(folder: Path)
         "use_plugins(['mine_one'])\n"
         f"subprocess.run([sys.executable, '-c', {LIST!r}], check=True)"
     )
-    answer = run(folder, "-c", program, plugins="mine_two")
+    answer = run(folder, program, plugins="mine_two")
     assert answer.stdout == "['mine_one', 'mine_two']\n", answer.stderr

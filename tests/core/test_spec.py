@@ -109,12 +109,6 @@ def test_all_faults_of_a_spec_stand_in_one_error_with_the_nearest_field() -> Non
     assert "field 'width' = '5'" in message and "'wide'" in message
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
-def test_numbers_must_be_finite(text: str) -> None:
-    with pytest.raises(SpecError, match="rate"):
-        build_spec(Outer, {"rate": text})
-
-
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -180,18 +174,6 @@ def test_a_setting_is_a_spec_without_its_effort_and_that_of_its_parts() -> None:
     spec = Attack(iterations=7, inner=Trained(tiles=3, steps=20))
     assert spec.setting() == Attack(inner=Trained(tiles=3))
     assert Attack(iterations=7).setting() == Attack()
-
-
-def test_a_knob_carries_its_unit_and_source() -> None:
-    field = Outer.model_fields["rate"]
-    assert field.json_schema_extra == {"unit": "1", "source": "a paper"}
-    assert field.description == "a rate"
-
-
-def test_specs_are_values() -> None:
-    assert {Outer(), Outer(rate=0.1)} == {Outer()}
-    with pytest.raises(ValueError, match="frozen"):
-        Outer().rate = 0.2
 
 
 def test_a_field_is_written_as_in_the_whole_spec() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core import registry

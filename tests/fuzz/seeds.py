@@ -8,14 +8,11 @@ import numpy as np
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Dense, Factored, Quantized, Rounded, Signs, Sparse
-from gleak.artifacts.granted import Granted
-from gleak.artifacts.knowledge import Knowledge
-from gleak.artifacts.model import Model, Secret
+from gleak.artifacts.model import Knowledge, Model, Secret
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.artifacts.refused import Refused
-from gleak.artifacts.store import Artifact
-from gleak.artifacts.update import Update
+from gleak.artifacts.store import Artifact, Refused
+from gleak.artifacts.update import Granted, Update
 from gleak.runtime.checkpointing import Checkpoint
 
 FORMATS: dict[str, type[Artifact]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.core.registry import load, parse
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.train_knowledge import train_knowledge

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset

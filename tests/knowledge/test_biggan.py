@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.knowledge.biggan import ATTENTION_REDUCTION, CODE, IMAGE, BigGAN, attention

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.knowledge.base import KnowledgeSpec, TrainedSpec, Trainer

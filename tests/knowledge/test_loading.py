@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.artifacts.private import Private
 from gleak.core.errors import IncompatibleError
 from gleak.knowledge.loading import check_disjoint, fingerprints

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.private import Private
-from gleak.artifacts.refused import Refused
+from gleak.artifacts.store import Refused
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import load
 from gleak.metrics.base import MetricSpec, metrics_of

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.model import Model
-from gleak.artifacts.refused import Refused
+from gleak.artifacts.store import Refused
 from gleak.core.errors import ArtifactError
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score import score_model

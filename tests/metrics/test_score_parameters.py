@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gleak.artifacts.refused import Refused
+from gleak.artifacts.store import Refused
 from gleak.core.errors import ArtifactError
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score import score_parameters

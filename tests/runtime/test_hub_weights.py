@@ -130,13 +130,6 @@ def test_what_is_in_place_of_a_file_is_said(
         assert download(name).read_bytes() == b"abcd"
 
 
-def test_a_name_that_is_too_long_is_refused_in_words(name: str) -> None:
-    with pytest.raises(ArtifactError, match=r"cannot be found \(File name too long\)"):
-        read_weights("x" * 300 + ".pth")
-    with pytest.raises(ArtifactError, match="File name too long"):
-        download("x" * 300 + name)
-
-
 @pytest.mark.parametrize(
     ("found", "words"),
     [

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,6 +23,7 @@ from gleak.knowledge.train_knowledge import train_knowledge
 from gleak.runtime import checkpointing
 from gleak.training.train_model import train_model
 
+Work = Callable[[Path], Path]
 KILLS = 20
 LONGEST = 0.3  # seconds from a run's first step to its end
 SOON = 60.0
@@ -45,37 +47,29 @@ def processes() -> object:
 
 
 @pytest.fixture
-def work(
-    name: str, images: Dataset, simulate: Callable[..., Path], tmp_path: Path
-) -> Callable[[Path], Path]:
+def work(name: str, images: Dataset, simulate: Callable[..., Path], tmp_path: Path) -> Work:
     """The job, given the folder that it works in; it gives its output."""
     images.write(tmp_path / "dataset.h5")
     model = "mlp+hidden=24" if name == "unmixing" else "lenet+width=4"
     size = 4 if name == "unmixing" else 1
     cell = simulate(model=model, client=f"fedsgd+batch_size={size}+victims=4")
-    return Work(JOBS[name], model, tmp_path / "dataset.h5", cell)
+    return partial(run_job, JOBS[name], model, tmp_path / "dataset.h5", cell)
 
 
-class Work:
-    """One job; an object, so that another process can be given it."""
-
-    def __init__(self, spec: str, model: str, dataset: Path, cell: Path) -> None:
-        self.spec, self.model, self.dataset, self.cell = spec, model, dataset, cell
-
-    def __call__(self, folder: Path) -> Path:
-        options = {"seed": 3, "device": "cpu"}
-        if self.spec.startswith("tagger"):
-            output = folder / "knowledge.h5"
-            train_knowledge(parse("knowledge", self.spec), self.dataset, output, **options)
-        elif self.spec.startswith(("central", "federated")):
-            output = folder / "model.h5"
-            model, training = parse("model", self.model), parse("training", self.spec)
-            train_model(model, training, self.dataset, output, **options)
-        else:
-            output = folder / "reconstruction.h5"
-            files = (self.cell / "update.h5", self.cell / "model.h5", {})
-            attack(parse("attack", self.spec), *files, output, **options)
-        return output
+def run_job(spec: str, model: str, dataset: Path, cell: Path, folder: Path) -> Path:
+    options = {"seed": 3, "device": "cpu"}
+    if spec.startswith("tagger"):
+        output = folder / "knowledge.h5"
+        train_knowledge(parse("knowledge", spec), dataset, output, **options)
+    elif spec.startswith(("central", "federated")):
+        output = folder / "model.h5"
+        network, training = parse("model", model), parse("training", spec)
+        train_model(network, training, dataset, output, **options)
+    else:
+        output = folder / "reconstruction.h5"
+        files = (cell / "update.h5", cell / "model.h5", {})
+        attack(parse("attack", spec), *files, output, **options)
+    return output
 
 
 def same_code(*_: str) -> str:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -82,23 +81,16 @@ def test_the_commit_is_that_of_the_source_or_absent(
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
     assert provenance._commit() is None
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    subprocess.run([*git, "init", "--quiet"], check=True)
-    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "first"], check=True)
-    commit = provenance._commit()
-    assert commit is not None and len(commit) == 40
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    assert len(provenance._commit() or "") == 40
     monkeypatch.setenv("PATH", "")
     assert provenance._commit() is None
 
 
-def test_a_package_that_is_not_installed_has_no_version() -> None:
-    assert provenance._version("no-such-package-anywhere") is None
-
-
 def test_a_damaged_record_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"provenance\.json: cannot be read"):
-        load(tmp_path)
-    (tmp_path / "provenance.json").write_text("{")
-    with pytest.raises(ArtifactError, match=r"provenance\.json: cannot be read"):
-        load(tmp_path)
-    (tmp_path / "provenance.json").write_text(json.dumps({"seconds": 1}))
-    assert load(tmp_path) == {"seconds": 1}
+    for content in (None, "{"):
+        if content is not None:
+            (tmp_path / "provenance.json").write_text(content)
+        with pytest.raises(ArtifactError, match=r"provenance\.json: cannot be read"):
+            load(tmp_path)

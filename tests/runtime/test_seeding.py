@@ -12,8 +12,6 @@ from gleak.runtime.seeding import drawing_from, stream, torch_stream
 
 Draws = Callable[..., list[int]]
 SEEDS = st.integers(0, 2**32)
-INDICES = st.lists(st.integers(0, 1000), max_size=3)
-RECORDED = [66, 535, 243]
 
 
 def numpy_draws(seed: int, purpose: str, *indices: int) -> list[int]:
@@ -23,12 +21,6 @@ def numpy_draws(seed: int, purpose: str, *indices: int) -> list[int]:
 def torch_draws(seed: int, purpose: str, *indices: int) -> list[int]:
     generator = torch_stream(seed, purpose, *indices)
     return torch.randint(0, 2**62, (4,), generator=generator).tolist()
-
-
-@pytest.mark.parametrize("draws", [numpy_draws, torch_draws])
-@given(seed=SEEDS, indices=INDICES)
-def test_a_stream_is_a_function_of_its_name(draws: Draws, seed: int, indices: list[int]) -> None:
-    assert draws(seed, "batches", *indices) == draws(seed, "batches", *indices)
 
 
 @pytest.mark.parametrize("draws", [numpy_draws, torch_draws])
@@ -49,7 +41,7 @@ def test_streams_are_uncorrelated() -> None:
 
 
 def test_streams_stay_the_same_between_releases() -> None:
-    assert stream(1, "batches", 3).integers(0, 1000, 3).tolist() == RECORDED
+    assert stream(1, "batches", 3).integers(0, 1000, 3).tolist() == [66, 535, 243]
 
 
 def test_torch_streams_live_on_the_cpu_and_leave_the_global_one_alone() -> None:
@@ -60,10 +52,6 @@ def test_torch_streams_live_on_the_cpu_and_leave_the_global_one_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_numpy_integers_name_the_same_streams() -> None:
-    assert numpy_draws(3, "a", np.int64(2)) == numpy_draws(3, "a", 2)
-
-
 @given(seed=SEEDS)
 def test_torchs_own_numbers_are_those_of_the_stream_within_the_block(seed: int) -> None:
     before = torch.get_rng_state()
@@ -71,22 +59,3 @@ def test_torchs_own_numbers_are_those_of_the_stream_within_the_block(seed: int) 
         drawn = torch.rand(4)
     assert torch.equal(drawn, torch.rand(4, generator=torch_stream(seed, "client", 0)))
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_block_that_fails_gives_torchs_own_numbers_back_too() -> None:
-    before = torch.get_rng_state()
-    with pytest.raises(ValueError, match="within"), drawing_from(torch_stream(0, "client", 0)):
-        torch.rand(4)
-        raise ValueError("within")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_blocks_within_blocks_do_not_disturb_each_other() -> None:
-    with drawing_from(torch_stream(0, "client", 0)):
-        first = torch.rand(2)
-        with drawing_from(torch_stream(0, "client", 1)):
-            torch.rand(5)
-        second = torch.rand(2)
-    alone = torch_stream(0, "client", 0)
-    assert torch.equal(first, torch.rand(2, generator=alone))
-    assert torch.equal(second, torch.rand(2, generator=alone))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.granted import GRANTS
 from gleak.artifacts.private import Private
+from gleak.artifacts.update import GRANTS
 from gleak.simulation import grants as module
 from gleak.simulation.grants import AUXILIARY, free_positions, make_grants
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.granted import GRANTS, Granted
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
-from gleak.artifacts.update import Update
+from gleak.artifacts.update import GRANTS, Granted, Update
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network

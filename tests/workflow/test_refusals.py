@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from gleak.artifacts.refused import refusal_in
+from gleak.artifacts.store import refusal_in
 from gleak.artifacts.update import Update
 from gleak.core.errors import RefusedError
 from gleak.metrics.score_table import REFUSED, read_scores

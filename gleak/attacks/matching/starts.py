@@ -29,7 +29,7 @@ class StartSpec(Spec):
 
     @property
     def grants(self) -> frozenset[str]:
-        """Names of the grants that the start uses (see `gleak.artifacts.granted`)."""
+        """Names of the grants that the start uses (see `gleak.artifacts.update`)."""
         return frozenset()
 
     def check(self, dataset: DatasetSpec) -> None:

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict, override
 
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError, SpecError, nearest
 from gleak.core.lazy import matplotlib as mpl

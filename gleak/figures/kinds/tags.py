@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import model_validator
 from typing_extensions import override
 
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.core.errors import SpecError
 from gleak.core.lazy import pandas as pd
 from gleak.core.lazy import torch

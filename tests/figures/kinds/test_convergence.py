@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import find, parse

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from torch import Tensor, nn
 
-from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import SpecError
 from gleak.core.registry import find

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeVar
@@ -57,24 +57,23 @@ class KnowledgeSpec(Spec):
             IncompatibleError: the dataset is not available in the shape of the victims' samples, or
                 this network cannot be trained on it.
         """
-        dataset = victims if self.public == OWN else self._at_shape_of(victims)
+        dataset = victims
+        if self.public != OWN:
+            public: DatasetSpec = parse("dataset", self.public)
+            wanted = dict(zip(("channels", "size"), victims.shape, strict=False))
+            fields = type(public).model_fields
+            try:
+                dataset = changed(public, {key: wanted[key] for key in wanted if key in fields})
+            except SpecError as error:
+                raise IncompatibleError(
+                    f"knowledge {self} for victims of {victims}: {error}"
+                ) from None
+            if dataset.shape != victims.shape:
+                raise IncompatibleError(
+                    f"knowledge {self}: samples of {dataset} have shape {dataset.shape}, but those "
+                    f"of the victims' {victims} have {victims.shape}; choose another public dataset"
+                )
         self.check(dataset)
-        return dataset
-
-    def _at_shape_of(self, victims: DatasetSpec) -> DatasetSpec:
-        """Return the public dataset with images of the victims' size."""
-        public: DatasetSpec = parse("dataset", self.public)
-        wanted = dict(zip(("channels", "size"), victims.shape, strict=False))
-        known = {key: value for key, value in wanted.items() if key in type(public).model_fields}
-        try:
-            dataset: DatasetSpec = changed(public, known)
-        except SpecError as error:
-            raise IncompatibleError(f"knowledge {self} for victims of {victims}: {error}") from None
-        if dataset.shape != victims.shape:
-            raise IncompatibleError(
-                f"knowledge {self}: samples of {dataset} have shape {dataset.shape}, but those of "
-                f"the victims' {victims} have {victims.shape}; choose another public dataset"
-            )
         return dataset
 
     def check(self, dataset: DatasetSpec) -> None:
@@ -93,18 +92,10 @@ class KnowledgeSpec(Spec):
             self.check_samples(dataset.sizes["train"], str(dataset))
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Check that the network can take images (C, H, W).
-
-        Raises:
-            IncompatibleError: names the size that is not supported.
-        """
+        """Raise `IncompatibleError` for images (C, H, W) that the network cannot take."""
 
     def check_samples(self, samples: int, dataset: str) -> None:
-        """Check that the train split is not empty.
-
-        Raises:
-            IncompatibleError: names the dataset.
-        """
+        """Raise `IncompatibleError` if the train split is empty."""
         if not samples:
             raise IncompatibleError(
                 f"knowledge {self}: {dataset} has no samples in its train split"
@@ -194,13 +185,9 @@ class Trainer(ABC):
 
 
 class LossTrainer(Trainer):
-    """Trainer of one network by Adam on one loss.
+    """Trainer of one network by Adam on the loss of a name.
 
-    Args:
-        network: the network to train.
-        lr: learning rate.
-        name: of the loss.
-        loss: computes it from the network's outputs, the images and their labels; Shape ().
+    ``loss`` computes it from the network's outputs, the images and their labels; Shape ().
     """
 
     def __init__(
@@ -294,9 +281,7 @@ class PretrainedSpec(KnowledgeSpec):
 class ImageGenerator(Protocol):
     """Network that generates an image from a code and a class.
 
-    Args:
-        code_size: length of a code, whose prior is a standard normal distribution.
-        classes: number of classes; labels count from 0.
+    The prior of a code is a standard normal distribution; labels count from 0.
     """
 
     code_size: int
@@ -384,14 +369,7 @@ class Pretraining:
 
 
 class LayerShape(NamedTuple):
-    """Shape of a convolution with a bias and a square kernel.
-
-    Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
-        sides: height and width of the outputs.
-        kernel: side of the kernel.
-    """
+    """Shape of a convolution with a bias and a square kernel; ``sides`` are those of outputs."""
 
     inputs: int
     outputs: int
@@ -413,21 +391,26 @@ def dense_shape(inputs: int, outputs: int) -> LayerShape:
     return LayerShape(inputs, outputs, (1, 1), kernel=1)
 
 
-def total_multiply_adds(layers: Iterable[LayerShape]) -> int:
-    return sum(layer.multiply_adds for layer in layers)
+class LayeredSpec(TrainedSpec):
+    """Base class of trained networks whose costs are those of a list of layers."""
 
+    @abstractmethod
+    def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
+        """Return the shapes of all convolutions and dense layers."""
 
-def total_parameters(layers: Iterable[LayerShape]) -> int:
-    return sum(layer.weights + layer.outputs for layer in layers)
+    @override
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        return sum(layer.multiply_adds for layer in self.layers(shape, classes))
+
+    @override
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        return sum(layer.weights + layer.outputs for layer in self.layers(shape, classes))
 
 
 class Pyramid(NamedTuple):
-    """Sizes of the features of a network that halves images.
+    """Sizes of the features of a network that halves images of ``channels``.
 
-    Args:
-        channels: of an image.
-        sides: height and width of the images and after each halving.
-        widths: channels of the features at each of these.
+    ``sides`` are height and width before and after each halving, ``widths`` the channels at these.
     """
 
     channels: int
@@ -461,10 +444,8 @@ def pyramid(shape: tuple[int, ...], width: int, widest: int, halvings: int | Non
         halvings: number of halvings; None: as many as leave sides of `SMALLEST_SIDE` or more.
     """
     channels, height, base = shape
-    sides = [(height, base)]
-    while (
-        len(sides) <= halvings if halvings is not None else min(halved(sides[-1])) >= SMALLEST_SIDE
-    ):
+    sides, smallest = [(height, base)], SMALLEST_SIDE if halvings is None else 0
+    while len(sides) - 1 != halvings and min(halved(sides[-1])) >= smallest:
         sides.append(halved(sides[-1]))
     return Pyramid(channels, sides, [width * min(2**level, widest) for level in range(len(sides))])
 

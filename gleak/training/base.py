@@ -60,42 +60,23 @@ class TrainingSpec(Spec):
         return 0.0
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Raise if a dataset has too few samples, as far as its spec tells.
-
-        Raises:
-            IncompatibleError: see `check_samples`.
-        """
+        """Raise `IncompatibleError` if a dataset has too few samples, as far as its spec tells."""
         if dataset.sizes is not None:
             self.check_samples(dataset.sizes["train"], str(dataset))
 
     def check_model(self, model: ModelSpec) -> None:
-        """Raise if the training does not support an architecture, as far as the specs tell.
-
-        Raises:
-            IncompatibleError: names both specs.
-        """
+        """Raise `IncompatibleError` for a model that is not supported, as far as the specs tell."""
 
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
-        """Raise if the training does not support a network.
+        """Raise `IncompatibleError` for a network that is not supported.
 
         Args:
             network: untrained, in evaluation mode; not changed.
             shape: shape of a sample.
-
-        Raises:
-            IncompatibleError: the network is not supported.
         """
 
     def check_samples(self, samples: int, dataset: str) -> None:
-        """Raise if the train split is too small.
-
-        Args:
-            samples: number of samples in the split.
-            dataset: spec of the dataset, for the error.
-
-        Raises:
-            IncompatibleError: there are too few samples.
-        """
+        """Raise `IncompatibleError`, which names the dataset, if its train split is too small."""
 
 
 class InitialisedSpec(TrainingSpec):
@@ -139,13 +120,7 @@ class InitialisedSpec(TrainingSpec):
             ) from error
 
     def rehearse(self, model: torch.nn.Module, dataset: Dataset, part: Part) -> None:
-        """Run what is computed on a GPU, on tensors without values; arguments as for `fit`.
-
-        Args:
-            model: on a `gleak.runtime.virtual_gpu.VirtualGPU`.
-            dataset: without values.
-            part: takes one step.
-        """
+        """Run one step of `fit` on a `gleak.runtime.virtual_gpu.VirtualGPU`, without values."""
         self.fit(model, dataset, 0, part)
 
     @abstractmethod
@@ -161,16 +136,11 @@ class InitialisedSpec(TrainingSpec):
 
 
 def initialise(network: torch.nn.Module, init: Init, bound: float, seed: int) -> None:
-    """Draw all parameters of a network, on the CPU so that the device changes no draw.
+    """Draw all parameters of a network in place, on the CPU so that the device changes no draw.
 
-    Args:
-        network: changed in place.
-        init: "default" for the initialisation of torch's layers; "kaiming" for normal weights of
-            convolutions with variance 2 / (outputs x kernel size), and torch's for all other
-            parameters, as in torchvision's ResNets (He et al. 2015, section 2.2, backward case);
-            "uniform" on [-bound, bound].
-        bound: bound of the uniform initialisation.
-        seed: seed of the run.
+    "default" is the initialisation of torch's layers, "uniform" is on [-bound, bound]. "kaiming"
+    draws normal weights of convolutions with variance 2 / (outputs x kernel size), and torch's for
+    all other parameters, as torchvision's ResNets (He et al. 2015, section 2.2, backward case).
     """
     device = next(network.parameters()).device
     network.cpu()

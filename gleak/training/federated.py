@@ -211,9 +211,7 @@ class Federation:
         )
         return Report(
             samples=len(labels),
-            gradient={
-                name: torch.from_numpy(encoded.decode()[0])[0] for name, encoded in sent.items()
-            },
+            gradient={name: torch.from_numpy(code.decode()[0])[0] for name, code in sent.items()},
             buffers={name: value.clone() for name, value in self.network.named_buffers()},
             loss=float(torch.cat(losses).mean()),
         )
@@ -239,14 +237,10 @@ def _weighted_means(
 def partition(
     labels: np.ndarray, clients: int, alpha: float | None, random: np.random.Generator
 ) -> list[np.ndarray]:
-    """Draw a partition of the samples among clients.
+    """Draw a partition of the samples among clients, at least one for each.
 
-    Args:
-        labels: labels of the split, Shape (M), with M at least ``clients``.
-        clients: number of clients; each gets at least one sample.
-        alpha: parameter of the Dirichlet distribution by which each class is divided (Yurochkin et
-            al. 2019); None: equal random shares.
-        random: random stream.
+    Each class is divided by a Dirichlet distribution with parameter ``alpha`` (Yurochkin et al.
+    2019); None: equal random shares.
 
     Returns:
         Positions of each client's samples, Shape (n_k).

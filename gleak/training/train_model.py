@@ -9,7 +9,6 @@ import numpy as np
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.core.lazy import torch
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import with_state
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
@@ -44,7 +43,9 @@ def train_model(
         See `gleak.runtime.checkpointing.Journal.earlier`.
     """
     dataset = Dataset.read(dataset_path)
-    network = _construct(model, dataset, seed).to(choose_device(device))
+    with drawing_from(torch_stream(seed, "construction")):  # of a user's constructor
+        network = model.build(dataset.shape, dataset.classes)
+    network.to(choose_device(device))
     origin = origin_of(__name__, [model, training], [dataset_path], seed)
     artifact = Model(
         spec=f"{dataset.spec}/{model}/{training}",
@@ -66,9 +67,3 @@ def train_model(
             test_accuracy=np.array(history.test_accuracy, dtype=np.float64),
         ).write(output)
     return journal.earlier
-
-
-def _construct(model: ModelSpec, dataset: Dataset, seed: int) -> torch.nn.Module:
-    """Build the network; a user's constructor draws random numbers from the run's stream."""
-    with drawing_from(torch_stream(seed, "construction")):
-        return model.build(dataset.shape, dataset.classes)

@@ -65,12 +65,6 @@ def test_counts_groups_whose_largest_value_is_the_truths(measure, estimate, shar
     assert measure(estimate) == share
 
 
-def test_columns_of_a_group_need_not_stand_together(make_comparison) -> None:
-    truth, estimate = np.array([[[1.0, 1.0, 0.0, 0.0]]]), np.array([[[0.3, 0.3, 0.2, 0.4]]])
-    comparison = changed(make_comparison(truth, estimate), feature_groups=np.array([0, 1, 0, 1]))
-    assert Categories().measure(comparison).item() == 0.5
-
-
 @pytest.mark.parametrize("groups", [None, np.arange(7)])
 def test_a_table_of_numbers_alone_has_no_categories(measure, groups) -> None:
     with pytest.raises(MetricUnavailable, match="no categorical columns"):
@@ -120,30 +114,28 @@ def paired(
     return changed(comparison, reconstruction=found, rounds=members)
 
 
-def test_pairs_with_a_common_sample_are_right(make_comparison: Callable[..., Comparison]) -> None:
-    right = [[0, 4], [1, 5], [2, 3]]
-    one_right = [[0, 3], [1, 5], [2, 4]]
-    assert MATCHING_RATE.measure(paired(make_comparison, [right, one_right])) == pytest.approx(
-        [1, 1 / 3]
-    )
+PAIRS = [[0, 3], [1, 3], [1, 2]]
+CHAIN = [[0, 3, 6], [1, 5, 8], [2, 4, 6]]
 
 
-def test_updates_of_several_samples_need_one_in_common(
-    make_comparison: Callable[..., Comparison],
+@pytest.mark.parametrize(
+    ("rounds", "members", "expected"),
+    [
+        ([[[0, 4], [1, 5], [2, 3]], [[0, 3], [1, 5], [2, 4]]], MEMBERS, [1, 1 / 3]),
+        (
+            [PAIRS] * 2,
+            [[[0, 1], [2, 3], [0, 2], [1, 3]], [[0, 1], [2, 3], [1, 0], [2, 3]]],
+            [1, 1 / 3],
+        ),
+        ([CHAIN] * 2, [[[0], [1], [2]] * 3] * 2, [0.5, 0.5]),
+    ],
+    ids=["one sample", "one of several samples", "three epochs"],
+)
+def test_consecutive_updates_with_a_common_sample_are_right(
+    make_comparison: Callable[..., Comparison], rounds: list, members: list, expected: list[float]
 ) -> None:
-    members = np.array([[[0, 1], [2, 3], [0, 2], [1, 3]], [[0, 1], [2, 3], [1, 0], [2, 3]]])
-    pairs = [[0, 3], [1, 3], [1, 2]]
-    assert MATCHING_RATE.measure(paired(make_comparison, [pairs] * 2, members)) == pytest.approx(
-        [1, 1 / 3]
-    )
-
-
-def test_pairs_of_each_epoch_and_the_next_count(make_comparison: Callable[..., Comparison]) -> None:
-    members = np.array([[[0], [1], [2]] * 3] * 2)
-    chain = [[0, 3, 6], [1, 5, 8], [2, 4, 6]]
-    assert MATCHING_RATE.measure(paired(make_comparison, [chain] * 2, members)) == pytest.approx(
-        [0.5] * 2
-    )
+    comparison = paired(make_comparison, rounds, np.array(members))
+    assert MATCHING_RATE.measure(comparison) == pytest.approx(expected)
 
 
 def test_it_is_of_attacks_that_pair(make_comparison: Callable[..., Comparison]) -> None:

@@ -21,36 +21,11 @@ from gleak.runtime import checkpointing
 from gleak.runtime.checkpointing import FILE
 
 NAMES = sorted(n for n, cls in load("knowledge").items() if issubclass(cls, TrainedSpec))
-
-
-SHAPE = (3, 8, 8)
-
-
-CLASSES = 4
-
-
+SHAPE, CLASSES = (3, 8, 8), 4
 Tiny = Callable[..., KnowledgeSpec]
-
-
 Learn = Callable[..., Path]
-
-
 Inputs = tuple[torch.Tensor, ...]
-
-
 each_name = pytest.mark.parametrize("name", NAMES)
-
-
-each_name_or_slow = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("codec", "postprocessor") else [])
-        for name in NAMES
-    ],
-)
-
-
-each_shape = pytest.mark.parametrize("shape", [(3, 16, 16), (1, 28, 28), (2, 33, 20)])
 
 
 def inputs_of(network: nn.Module, shape: tuple[int, ...], count: int = 5) -> Inputs:
@@ -71,11 +46,6 @@ def call(network: nn.Module, inputs: Inputs) -> torch.Tensor:
 def output_shape(network: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of the output for one sample: an image, or scores of classes."""
     return (CLASSES,) if hasattr(network, "tags") else shape
-
-
-def assert_equal(one: Path, other: Path) -> None:
-    """Check that files are equal to the byte."""
-    assert one.read_bytes() == other.read_bytes()
 
 
 @each_name
@@ -111,12 +81,18 @@ def test_the_seed_decides(name: str, tiny: Tiny, learn: Learn) -> None:
     first, again, other = (
         learn(tiny(name), folder, seed) for folder, seed in (("a", 3), ("b", 3), ("c", 4))
     )
-    assert_equal(first, again)
+    assert first.read_bytes() == again.read_bytes()
     losses = [list(Knowledge.read(path).losses.values()) for path in (first, other)]
     assert not np.array_equal(*losses)
 
 
-@each_name_or_slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("codec", "postprocessor") else [])
+        for name in NAMES
+    ],
+)
 def test_a_training_that_was_broken_off_comes_to_the_same(
     name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +108,7 @@ def test_a_training_that_was_broken_off_comes_to_the_same(
     with monkeypatch.context() as patch:
         break_off(patch, spec, after=2)
         resumed = learn(spec, "broken")
-    assert_equal(resumed, whole)
+    assert resumed.read_bytes() == whole.read_bytes()
     assert not side_file.exists()
 
 
@@ -150,38 +126,20 @@ def break_off(patch: pytest.MonkeyPatch, spec: KnowledgeSpec, after: int) -> Non
     patch.setattr(trainer, "learn", stopping)
 
 
-@each_name_or_slow
-def test_another_trainings_checkpoint_is_left_alone(
-    name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = learn(tiny(name), "whole")
-    monkeypatch.setattr(checkpointing, "SECONDS", 0.0)
-    monkeypatch.setattr(checkpointing, "COST", math.inf)
-    with monkeypatch.context() as patch:
-        break_off(patch, tiny(name, steps=9), after=2)
-        with pytest.raises(KeyboardInterrupt):
-            learn(tiny(name, steps=9), "other")
-    assert_equal(learn(tiny(name), "other"), whole)
-
-
 @each_name
-@each_shape
-def test_costs_are_those_of_the_network(name: str, shape: tuple[int, ...]) -> None:
-    """Counted in every convolution and dense layer during a forward pass."""
+@pytest.mark.parametrize("shape", [(3, 16, 16), (1, 28, 28), (2, 33, 20)])
+def test_costs_are_those_of_the_network(
+    name: str, shape: tuple[int, ...], count_multiply_adds: Callable[..., int]
+) -> None:
     spec = load("knowledge")[name](width=5, **({"size": 40} if name == "codec" else {}))
-    network, work = spec.build(shape, CLASSES), []
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            layer.register_forward_hook(
-                lambda layer, _, out: work.append(layer.weight.numel() * out[0, 0].numel())
-            )
-    call(network, inputs_of(network, shape, count=1))
-    assert spec.multiply_adds(shape, CLASSES) == sum(work)
+    network = spec.build(shape, CLASSES)
+    counted = count_multiply_adds(network, *inputs_of(network, shape, count=1))
+    assert spec.multiply_adds(shape, CLASSES) == counted
     assert spec.parameters(shape, CLASSES) == sum(part.numel() for part in network.parameters())
 
 
 @each_name
-@pytest.mark.parametrize("side", [16, 17, 28, 32, 64, 100, 128])
+@pytest.mark.parametrize("side", [16, 17, 28, 64, 100])
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_images_of_any_size_are_served(name: str, side: int, channels: int) -> None:
     shape = (channels, side, side)
@@ -229,9 +187,7 @@ def test_a_training_that_diverges_is_refused(
         learn(spec)
 
 
-def test_no_training_changes_torch_own_random_numbers(tiny: Tiny, learn: Learn) -> None:
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
+def test_no_training_changes_torchs_own_random_numbers(tiny: Tiny, learn: Learn) -> None:
+    before = torch.get_rng_state()
     learn(tiny("codec"))
-    assert np.array_equal(torch.rand(3), expected)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -102,11 +102,7 @@ class KnowledgeSpec(Spec):
             )
 
     def check_victims(self, victims: DatasetSpec, client: ClientSpec) -> None:
-        """Check that the network was not trained on the victims' samples.
-
-        Raises:
-            IncompatibleError: names client and knowledge; see also `public_dataset`.
-        """
+        """Raise `IncompatibleError` if the network may be trained on the victims' samples."""
         public = self.public_dataset(victims)
         if client.split == "train" and public.name == victims.name:
             raise IncompatibleError(
@@ -158,15 +154,12 @@ class Trainer(ABC):
     def learn(
         self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
     ) -> Losses:
-        """Perform one training step.
+        """Perform one training step and return its losses.
 
         Args:
             images: of the public dataset, Shape (M, C, H, W) in [0, 1].
             labels: of the images, Shape (M), class indices.
             generator: random generator of the step, on the CPU.
-
-        Returns:
-            The losses of the step.
         """
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -288,24 +281,14 @@ class ImageGenerator(Protocol):
     classes: int
 
     def generate(self, codes: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Generate images of Shape (M, C, H, W) in [0, 1].
-
-        Args:
-            codes: Shape (M, code_size).
-            labels: Shape (M), class indices.
-        """
+        """Map codes, Shape (M, code_size), and labels, (M), to images, (M, C, H, W) in [0, 1]."""
 
 
 class GenerativeSpec(KnowledgeSpec):
     """Base class of networks that are an `ImageGenerator` of the victims' classes."""
 
     def check_victims(self, victims: DatasetSpec, client: ClientSpec) -> None:
-        """Check that classes and training samples suit the victims.
-
-        Raises:
-            IncompatibleError: the public dataset is another one, whose classes differ; see also
-                `KnowledgeSpec.check_victims`.
-        """
+        """Check also that the public dataset is the victims', whose classes it then has."""
         if self.public not in (OWN, victims.name):
             raise IncompatibleError(
                 f"knowledge {self} generates images of the classes of {self.public}, but the "
@@ -316,12 +299,7 @@ class GenerativeSpec(KnowledgeSpec):
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Training of knowledge on a public dataset; identifies a file ``knowledge.h5``.
-
-    Args:
-        dataset: the public dataset.
-        knowledge: the network's spec, without its field ``public``.
-    """
+    """Training of knowledge, without ``public``, on a dataset: identifies ``knowledge.h5``."""
 
     dataset: DatasetSpec
     knowledge: KnowledgeSpec
@@ -348,8 +326,7 @@ class Pretraining:
         """Parse the levels of a path, which must be canonical so that each result has one path.
 
         Raises:
-            SpecError: see `parse`; or defaults are written out, or fields are not in order.
-            IncompatibleError: see `parse`.
+            SpecError: defaults are written out, or fields are not in order; see also `parse`.
         """
         pretraining = cls.parse(texts["dataset"], texts["knowledge"])
         for level, text in pretraining.strings().items():
@@ -437,11 +414,8 @@ def halved(sides: Sides) -> Sides:
 def pyramid(shape: tuple[int, ...], width: int, widest: int, halvings: int | None) -> Pyramid:
     """Return the sizes of features, whose channels double after each halving.
 
-    Args:
-        shape: of an image, (C, H, W).
-        width: channels before any halving.
-        widest: largest number of channels, in multiples of ``width``.
-        halvings: number of halvings; None: as many as leave sides of `SMALLEST_SIDE` or more.
+    Of images (C, H, W) there are ``width`` channels before any halving, at most ``widest`` times as
+    many later. ``halvings`` None: as many as leave sides of `SMALLEST_SIDE` or more.
     """
     channels, height, base = shape
     sides, smallest = [(height, base)], SMALLEST_SIDE if halvings is None else 0

@@ -21,10 +21,7 @@ from gleak.knowledge.base import KnowledgeSpec
 
 
 def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, torch.nn.Module]:
-    """Load a network from ``knowledge.h5``, in evaluation mode.
-
-    Returns:
-        The registered name of its spec, and the network.
+    """Load the name of a spec, and its network in evaluation mode, from ``knowledge.h5``.
 
     Raises:
         ArtifactError: the file is bad, is for samples of another shape, or its parameters do not

@@ -168,15 +168,9 @@ def degrade(
 ) -> torch.Tensor:
     """Downscale and upscale images, add noise and blur, each image in its own random order.
 
-    Args:
-        images: Shape (M, C, H, W) in [0, 1].
-        generator: on the CPU, so that draws do not depend on the device.
-        scale: downscaling factor, with a random mode of `MODES`.
-        noise: largest standard deviation; that of each image is uniform between 0 and this.
-        blur: largest standard deviation of the Gaussian kernel, in pixels, likewise.
-
-    Returns:
-        Shape (M, C, H, W) in [0, 1].
+    Images have Shape (M, C, H, W) in [0, 1]. Downscaling has a random mode of `MODES`; the standard
+    deviations of noise and blur are uniform between 0 and the given ones. The generator is on the
+    CPU, so that draws do not depend on the device.
     """
     degraded = []
     for image in images.split(1):

@@ -63,13 +63,6 @@ def train_knowledge(
     training resumes from ``checkpoint.h5`` next to the output, with the same result as without
     interruption: the random numbers of a step depend on the seed and the step's index only.
 
-    Args:
-        spec: the network to train.
-        dataset_path: ``dataset.h5`` of the public dataset.
-        output: path of ``knowledge.h5``.
-        seed: of the run.
-        device: "auto", "cpu" or "cuda".
-
     Returns:
         See `gleak.runtime.checkpointing.Journal.earlier`.
 

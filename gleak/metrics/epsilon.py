@@ -91,12 +91,8 @@ class GaussianNoiseMetric(MetricSpec):
 def compose_multipliers(multipliers: np.ndarray, times: int) -> np.ndarray:
     """Compute the noise multiplier of the composition of the least noisy applications.
 
-    Args:
-        multipliers: of all applications, Shape (V, S).
-        times: number of applications that use a given sample.
-
-    Returns:
-        Shape (V); 0 if one of them has no noise.
+    Of S applications, Shape (V, S), a given sample is used ``times``. Shape (V); 0 if one of them
+    has no noise.
     """
     weakest = np.sort(np.asarray(multipliers, dtype=np.float64), axis=1)[:, :times]
     with np.errstate(divide="ignore", over="ignore"):

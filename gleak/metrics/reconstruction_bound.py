@@ -154,11 +154,10 @@ class ReconstructionBound(GaussianNoiseMetric):
 
     It holds for attacks that know the network, the protocol, the prior and everything but what the
     noise protects: for ``dp`` the batch of a client as a whole; for ``fedcdp`` with ``sigma`` one
-    sample, all others being known. An attack succeeds if its guess is close enough, in any metric,
-    with any threshold; ``prior`` is the probability that the best guess without the update is. The
-    bound is that of `reconstruction_bound`, whose distribution without the unknown is centred in
-    the ball that contains all updates: noise multipliers are relative to the radius, half of the
-    sensitivity of `GaussianNoiseMetric`. It is attained for two candidates with opposite updates.
+    sample, all others being known. The bound is that of `reconstruction_bound`, whose distribution
+    without the unknown is centred in the ball that contains all updates: noise multipliers are
+    relative to the radius, half of the sensitivity of `GaussianNoiseMetric`. It is attained for two
+    candidates with opposite updates.
 
     Unavailable if the strength of the noise depends on the data (``fedcdp`` with ``snr``).
     """

@@ -26,13 +26,8 @@ from gleak.metrics.base import (
     ModelMetricSpec,
     metrics_of,
 )
-from gleak.metrics.reconstruction.assignment import (
-    UNASSIGNED,
-    assign_labels,
-    found_mask,
-    gather,
-    match_samples,
-)
+from gleak.metrics.reconstruction import assignment
+from gleak.metrics.reconstruction.assignment import UNASSIGNED, gather
 from gleak.metrics.score_table import LEVEL_COLUMNS, OK, TYPES, UNAVAILABLE
 from gleak.runtime import provenance
 
@@ -111,19 +106,12 @@ def match_to_truth(
     provenance: Mapping[str, Any] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Match the samples and labels of a reconstruction to the truth.
-
-    Args:
-        truth: true samples of V victims.
-        found: their reconstruction; None for the truth control.
-        provenance: provenance of the reconstruction, for cost metrics.
-        levels: spec string of each level, for metrics that need it.
-    """
+    """Match the samples and labels of a reconstruction to the truth; None for the truth control."""
     estimate, labels = truth.inputs, truth.labels
     if found:
-        estimate = gather(found.inputs, match_samples(truth, found), np.nan)
-        labels = np.where(found_mask(found), found.labels, UNASSIGNED)
-        labels = gather(labels, assign_labels(truth.labels, labels), UNASSIGNED)
+        estimate = gather(found.inputs, assignment.match_samples(truth, found), np.nan)
+        labels = np.where(assignment.found_mask(found), found.labels, UNASSIGNED)
+        labels = gather(labels, assignment.assign_labels(truth.labels, labels), UNASSIGNED)
     return Comparison(truth, estimate, labels, found, dict(provenance or {}), levels or {})
 
 
@@ -237,17 +225,8 @@ def score_parameters(
 ) -> pd.DataFrame:
     """Audit broadcast parameters and write the table of scores, as `score_model` does.
 
-    Args:
-        parameters: ``parameters.h5``, or the ``model.h5`` of an honest server.
-        dataset: ``dataset.h5``, from whose train split the client draws; None: the audit uses the
-            parameters alone.
-        output: table to write, ``scores.csv``; equal inputs give equal bytes.
-        levels: spec string of each level up to the crafting.
-        seed: seed of the run.
-        metrics: metrics to compute; None for every registered one of parameters, with its defaults.
-
-    Returns:
-        The table; an audit that does not apply is unavailable.
+    The parameters are ``parameters.h5``, or the ``model.h5`` of an honest server. The client draws
+    from the train split of ``dataset.h5``; without it, audits use the parameters alone.
 
     Raises:
         ArtifactError: a file is invalid.

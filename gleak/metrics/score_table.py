@@ -76,10 +76,7 @@ def save_scores(table: pd.DataFrame, output: Path) -> None:
 
 
 def read_scores(paths: Iterable[Path | str]) -> pd.DataFrame:
-    """Read tables of scores and concatenate them.
-
-    Returns:
-        Columns `COLUMNS`; ``value`` is NaN and ``sample`` NA where the file is empty.
+    """Read tables of scores and concatenate them; NaN and NA where a file is empty.
 
     Raises:
         ArtifactError: a file is missing or not a table of scores; names it.

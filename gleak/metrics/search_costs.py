@@ -76,8 +76,7 @@ class Seconds(MetricSpec):
 
     On a CPU these are the CPU seconds of all threads (``cpu_seconds`` in its provenance), which
     depend less on the machine's other load than wall time does. On a GPU they are seconds of wall
-    time until the GPU has finished (``seconds``), since the CPU only launches the work. Victims run
-    as one batch, so each is assigned an equal share.
+    time until the GPU has finished (``seconds``). Victims run as one batch, in equal shares.
     """
 
     per = "victim"

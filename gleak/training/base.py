@@ -32,11 +32,7 @@ class History:
     test_accuracy: list[float] = field(default_factory=list)
 
     def append(self, loss: float, accuracy: Sequence[float]) -> None:
-        """Add the values of an epoch or round.
-
-        Raises:
-            FloatingPointError: the loss is not finite.
-        """
+        """Add the values of an epoch or round; raise `FloatingPointError` if the loss diverges."""
         self.train_loss.append(loss)
         self.test_accuracy += accuracy
         if not math.isfinite(loss):
@@ -96,13 +92,7 @@ class InitialisedSpec(TrainingSpec):
     def train(
         self, model: torch.nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
     ) -> History:
-        """Initialise and train a model in place.
-
-        Args:
-            model: changed in place.
-            dataset: dataset with the train split.
-            seed: seed of the run.
-            journal: checkpoints of the job, if it writes any.
+        """Initialise and train a model in place; the journal has the job's checkpoints, if any.
 
         Raises:
             IncompatibleError: too few samples in the dataset's train split, or a training that
@@ -125,14 +115,7 @@ class InitialisedSpec(TrainingSpec):
 
     @abstractmethod
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        """Train from the initial parameters, in place.
-
-        Args:
-            model: changed in place.
-            dataset: dataset with the train split.
-            seed: seed of the run.
-            part: part of the job's checkpoint; the training resumes from it.
-        """
+        """Train from the initial parameters, in place, and resume from a part of a checkpoint."""
 
 
 def initialise(network: torch.nn.Module, init: Init, bound: float, seed: int) -> None:

@@ -106,13 +106,7 @@ class Federated(InitialisedSpec):
 
 @dataclass
 class Client:
-    """State of a client between its rounds.
-
-    Args:
-        number: index of the client.
-        share: positions of its samples in the train split; Shape (n_k).
-        memory: values not sent yet.
-    """
+    """Positions of a client's samples in the train split, Shape (n_k), and values not sent yet."""
 
     number: int
     share: np.ndarray
@@ -163,13 +157,10 @@ class Federation:
             client.memory = strip_prefix(f"memory.{client.number}", tensors)
 
     def run_round(self, number: int) -> float:
-        """Train the chosen clients from the same parameters, and take a step along their mean.
+        """Train the chosen clients from the same parameters; return their mean training loss.
 
-        The mean is weighted by their samples: w <- w - lr local_steps sum(n_k/n g_k), which is the
-        mean of their parameters without a defence (CPL section 2.1).
-
-        Returns:
-            The mean training loss.
+        The step along their mean is weighted by their samples: w <- w - lr local_steps
+        sum(n_k/n g_k), which is the mean of their parameters without a defence (CPL section 2.1).
         """
         random = stream(self.seed, "chosen clients", number)
         chosen = random.choice(len(self.clients), self.training.chosen, replace=False)

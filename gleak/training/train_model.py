@@ -26,18 +26,10 @@ def train_model(
     seed: int,
     device: str = "auto",
 ) -> dict[str, float]:
-    """Build, train and write a model.
+    """Build a model, train it on ``dataset.h5`` and write ``model.h5``.
 
     An interrupted training resumes from ``checkpoint.h5`` in the folder of the output, with the
     same result as without interruption.
-
-    Args:
-        model: architecture.
-        training: training of the parameters.
-        dataset_path: ``dataset.h5``.
-        output: ``model.h5``.
-        seed: seed of the run.
-        device: "auto", "cpu" or "cuda".
 
     Returns:
         See `gleak.runtime.checkpointing.Journal.earlier`.

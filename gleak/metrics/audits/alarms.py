@@ -33,11 +33,7 @@ ALARM = "alarm"
 
 @dataclass(frozen=True)
 class AuditReport:
-    """Results of all audits.
-
-    Args:
-        records: name, verdict, worst layer, statistic, limit and evidence of each audit.
-    """
+    """Name, verdict, worst layer, statistic, limit and evidence of each audit."""
 
     records: list[dict[str, str]]
 

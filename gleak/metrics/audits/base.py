@@ -139,11 +139,7 @@ class Broadcast:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """All layers whose parameters are matrices or kernels, without biases and normalisation.
-
-        Raises:
-            ArtifactError: there are samples, and the parameters do not match the architecture.
-        """
+        """All layers whose parameters are matrices or kernels; errors as for `network`."""
         reaches: dict[str, Reach] = {}
         if self.samples is not None and self.has_samples:
             reaches = measure_reach(self.network(), self.samples, REACH_SAMPLES, self.seed)
@@ -236,7 +232,6 @@ class AuditSpec(ParametersMetricSpec):
             return False
 
     def measure(self, broadcast: Broadcast) -> float:
-        """Return the worst layer's statistic over the limit."""
         return self.worst(broadcast).statistic / self.limit
 
 

@@ -25,7 +25,7 @@ def measure_reach(
     Args:
         network: with the received parameters, in evaluation mode; its parameters are not changed.
         data: a client's data, of the shape and with the classes of the model.
-        samples: number of samples drawn from its train split, fewer if it has fewer.
+        samples: number of samples drawn from its train split, at most.
         seed: seed of the draw.
 
     Returns:
@@ -67,12 +67,8 @@ def gradient_norms(
 ) -> dict[str, np.ndarray]:
     """Compute gradient norms of each sample, for its cross-entropy and for a change of the logits.
 
-    Args:
-        network: with the received parameters, in evaluation mode; its parameters are not changed.
-        data: a client's data, of the shape and with the classes of the model.
-        samples: number of samples drawn from its train split, fewer if it has fewer.
-        seed: seed of the draw, and of the change of the logits: a direction that all samples share,
-            of sum zero, since adding a constant to all logits changes no loss.
+    Arguments are those of `measure_reach`. The change of the logits is a random direction that all
+    samples share, of sum zero, since adding a constant to all logits changes no loss.
 
     Returns:
         By parameter that requires a gradient; Shape (2, N): first of cross-entropy, per unit of its

@@ -1,8 +1,4 @@
-"""Audits of paths through single weights, and of the noise that hides them.
-
-Crafted parameters copy values along paths of one weight per layer. The effective number of weights
-of a line is sum(w^2)^2 / sum(w^4): 1 if a single weight dominates it.
-"""
+"""Audits of paths of one weight per layer, which copy values, and of the noise that hides them."""
 
 from __future__ import annotations
 

@@ -196,12 +196,10 @@ def row_blocks(weights: NDArray) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Concentration:
-    """Concentration of the weights of rows or columns.
+    """Effective number, and number of nonzero weights, of each row or of each column.
 
-    Args:
-        effective: effective number of weights of each line, sum(w^2)^2 / sum(w^4): 1 if a single
-            weight dominates, all if they are of equal size; 0 for lines of zeros.
-        filled: number of nonzero weights of each line.
+    The effective number is sum(w^2)^2 / sum(w^4): 1 if a single weight dominates, all if they are
+    of equal size; 0 for lines of zeros.
     """
 
     effective: NDArray
@@ -214,12 +212,10 @@ def concentration(blocks: Iterator[NDArray]) -> tuple[Concentration, Concentrati
     for block in blocks:
         squares = block**2
         sums = [squares, squares**2, block != 0]
-        rows.append(np.stack([each.sum(axis=1) for each in sums]))
-        columns = columns + np.stack([each.sum(axis=0) for each in sums])
-    return _concentration(np.concatenate(rows, axis=1)), _concentration(columns)
-
-
-def _concentration(sums: NDArray) -> Concentration:
-    second, fourth, filled = sums
-    effective = np.divide(second**2, fourth, out=np.zeros_like(second), where=fourth > 0)
-    return Concentration(effective, filled)
+        rows.append(np.stack([values.sum(axis=1) for values in sums]))
+        columns = columns + np.stack([values.sum(axis=0) for values in sums])
+    concentrations = []
+    for second, fourth, filled in (np.concatenate(rows, axis=1), columns):
+        effective = np.divide(second**2, fourth, out=np.zeros_like(second), where=fourth > 0)
+        concentrations.append(Concentration(effective, filled))
+    return concentrations[0], concentrations[1]

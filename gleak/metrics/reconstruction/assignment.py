@@ -25,17 +25,10 @@ def match_samples(truth: Private, found: Reconstruction) -> np.ndarray:
 
 
 def allowed_pairs(labels: np.ndarray, found: Reconstruction) -> np.ndarray:
-    """Compute which reconstructed samples may be assigned to which true ones.
+    """Compute which reconstructed samples may be assigned to which true ones; Shape (V, N, M).
 
     Samples that an attack reports as not found are assigned to none; if it assigns labels to
-    samples, they match only true samples of the same label.
-
-    Args:
-        labels: true labels, Shape (V, N).
-        found: reconstruction of the same victims, M samples each.
-
-    Returns:
-        Boolean, Shape (V, N, M).
+    samples, they match only true samples of the same label, Shape (V, N).
     """
     is_found = found_mask(found)
     allowed = np.broadcast_to(is_found[:, None], (*labels.shape, is_found.shape[1]))
@@ -79,14 +72,9 @@ def assign_samples(
 
 
 def assign_labels(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-    """Assign labels with as many equal pairs as possible: the intersection of the multisets.
+    """Assign labels, Shapes (V, N) and (V, M), with as many equal pairs as possible; Shape (V, N).
 
-    Args:
-        truth: Shape (V, N).
-        estimate: Shape (V, M).
-
-    Returns:
-        Shape (V, N), positions among the M; -1 for none.
+    These are the intersection of the multisets.
     """
     return np.stack([assign(costs) for costs in truth[:, :, None] != estimate[:, None, :]])
 

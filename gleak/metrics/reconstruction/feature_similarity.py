@@ -11,14 +11,7 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, assign
-from gleak.runtime.perceptual import (
-    BACKBONES,
-    CHANNELS,
-    SQUEEZE,
-    Net,
-    perceptual_distances,
-    perceptual_network,
-)
+from gleak.runtime import perceptual
 
 
 @register("lpips")
@@ -34,8 +27,8 @@ class Lpips(MetricSpec):
 
     modalities = frozenset({"image"})
 
-    net: Net = parameter(
-        SQUEEZE,
+    net: perceptual.Net = parameter(
+        perceptual.SQUEEZE,
         "network of the features: SqueezeNet 1.1, AlexNet or VGG-16",
         source="ours: the smallest; alex in ROG's code, vgg in CPA's",
     )
@@ -43,7 +36,7 @@ class Lpips(MetricSpec):
     @property
     @override
     def weights(self) -> frozenset[str]:
-        return frozenset({BACKBONES[self.net].file})
+        return frozenset({perceptual.BACKBONES[self.net].file})
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
@@ -54,17 +47,17 @@ class Lpips(MetricSpec):
                 images have neither 1 nor 3 channels.
         """
         channels = comparison.truth.shape[2]
-        if channels not in CHANNELS:
+        if channels not in perceptual.CHANNELS:
             raise MetricUnavailable(f"images have {channels} channels; supported: 1 or 3")
         try:
-            network = perceptual_network(self.net)
+            network = perceptual.perceptual_network(self.net)
         except ArtifactError as error:
             raise MetricUnavailable(str(error)) from None
         distances = []
         with torch.inference_mode():
             for pair in zip(comparison.estimate, comparison.truth, strict=True):
                 estimate, truth = (torch.tensor(images).float() for images in pair)
-                victim = perceptual_distances(network, estimate, truth, net=self.net)
+                victim = perceptual.perceptual_distances(network, estimate, truth, net=self.net)
                 distances.append(victim.double().numpy())
         return np.stack(distances)
 

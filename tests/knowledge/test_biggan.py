@@ -21,7 +21,6 @@ from gleak.knowledge.train_knowledge import train_knowledge
 
 CLASSES = 3
 TINY = BigGAN(weights="own.bin", width=4)
-State = dict[str, Tensor]
 
 
 @cache
@@ -165,32 +164,14 @@ def test_a_files_weights_are_what_attacks_are_given(
         assert torch.equal(network.generate(*drawn()), build().generate(*drawn()))
 
 
-FAULTS: dict[str, tuple[Callable[[State], State], str]] = {
-    "shape": (
-        lambda s: s | {"embeddings.weight": torch.zeros(CODE, 1000)},
-        r"embeddings\.weight has shape \(128, 1000\), but in the network it has \(128, 3\)",
-    ),
-    "unknown": (lambda s: s | {"generator.more": torch.zeros(2)}, r"generator\.more .* has None"),
-    "missing": (
-        lambda s: {name: value for name, value in s.items() if name != "generator.gen_z.bias"},
-        r"generator\.gen_z\.bias has shape None",
-    ),
-    "not finite": (
-        lambda s: s | {"generator.bn.bias": torch.full((4,), torch.nan)},
-        r"generator\.bn\.bias contains values that are NaN",
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
 def test_a_file_of_another_network_is_refused_with_its_key(
-    weights: Path, convert: Callable[[], Path], fault: str
+    weights: Path, convert: Callable[[], Path]
 ) -> None:
-    change, message = FAULTS[fault]
-    torch.save(change(torch.load(weights, weights_only=True)), weights)
-    with pytest.raises(ArtifactError, match=message) as raised:
+    other = {"embeddings.weight": torch.zeros(CODE, 1000)}
+    torch.save({**torch.load(weights, weights_only=True), **other}, weights)
+    fault = r"embeddings\.weight has shape \(128, 1000\), but in the network it has \(128, 3\)"
+    with pytest.raises(ArtifactError, match=f"{weights}: .*{fault}"):
         convert()
-    assert str(raised.value).startswith(f"{weights}: ")
 
 
 def test_other_images_and_other_folders_are_refused_and_rogs_takes_it() -> None:

@@ -30,7 +30,6 @@ from gleak.metrics.score_table import read_scores
 from gleak.runtime.hub_weights import DIGESTS, checkpoint_path
 from gleak.runtime.perceptual import BACKBONES, Net, perceptual_network
 from gleak.runtime.torchvision_ops import ensure_operators
-from tests.metrics.comparisons import changed
 
 
 def pair(channels: int, side: int) -> tuple[np.ndarray, np.ndarray]:
@@ -101,20 +100,15 @@ class Touch:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("how", ["pickle", "changed"])
 def test_altered_weights_are_refused_before_they_are_parsed(
     random_weights: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     make_comparison,
-    how: str,
 ) -> None:
     path = tmp_path / "hub" / "checkpoints" / random_weights.name
     path.parent.mkdir(parents=True)
-    whole = random_weights.read_bytes()
-    path.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
-    if how == "pickle":
-        path.write_bytes(pickle.dumps(Touch(tmp_path / "sprung"), protocol=2))
+    path.write_bytes(pickle.dumps(Touch(tmp_path / "sprung"), protocol=2))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("gleak.core.lazy.torch.load", lambda *_, **__: pytest.fail("it was parsed"))
     found, (expected,) = sha256(path.read_bytes()).hexdigest(), DIGESTS[path.name]
@@ -298,14 +292,3 @@ def test_embeddings_that_were_not_found_or_are_of_another_layer_are_not_compared
     assert COSINE.matched(none).tolist() == [[False] * 3]
     with pytest.raises(MetricUnavailable, match="4 numbers each, the reconstructed ones 3"):
         COSINE.measure(compared(np.ones((2, 4)), np.ones((2, 3))))
-
-
-def test_applies_where_both_are_there(make_comparison: Callable[..., Comparison]):
-    samples = np.random.default_rng(0).random((1, 2, 1, 4, 4))
-    both = make_comparison(samples, samples)
-    assert COSINE.applies(both)
-    assert both.reconstruction is not None
-    assert not COSINE.applies(changed(both, embeddings=None))
-    assert not COSINE.applies(changed(both, reconstruction=None))
-    without = replace(both.reconstruction, embeddings=None)
-    assert not COSINE.applies(changed(both, reconstruction=without))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from skimage.metrics import structural_similarity
 
 from gleak.metrics.base import Comparison, MetricUnavailable
 from gleak.metrics.reconstruction.pixel_similarity import (
@@ -19,7 +18,6 @@ from gleak.metrics.reconstruction.pixel_similarity import (
     Psnr,
     PsnrOracleSign,
     Ssim,
-    global_similarity,
     with_oracle_signs,
 )
 from gleak.runtime.torchvision_ops import ensure_operators
@@ -85,22 +83,6 @@ def test_ssim_agrees_with_torchmetrics(make_comparison, shape: tuple[int, ...]):
     expected = reference(truth, estimate)
     values = Ssim().measure(make_comparison(truth, estimate))
     np.testing.assert_allclose(values, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("side", [9, 33])
-def test_global_ssim_is_scikit_images_with_one_window_as_large_as_the_image(side: int) -> None:
-    estimate, truth = np.random.default_rng(0).random((2, 3, side, side))
-    values = global_similarity(estimate, truth)
-    for channel, value in enumerate(values):
-        _, everywhere = structural_similarity(
-            truth[channel],
-            estimate[channel],
-            win_size=side,
-            data_range=1.0,
-            use_sample_covariance=False,
-            full=True,
-        )
-        assert everywhere[side // 2, side // 2] == pytest.approx(value)
 
 
 def authors_similarity(estimate: np.ndarray, truth: np.ndarray) -> float:
@@ -222,15 +204,3 @@ def test_images_that_an_attack_did_not_find_have_no_sign(make_comparison: Make):
     assert PsnrOracleSign().matched(signed).tolist() == [[True, False, True]]
     assert np.isnan(signed.estimate[0, 1]).all()
     np.testing.assert_array_equal(signed.estimate[:, [0, 2]], truth[:, [0, 2]])
-
-
-@each
-def test_applies_to_images_stored_in_both_signs(make_comparison: Make, metric: OracleSignMetric):
-    images, rows = np.ones((1, 2, 1, 4, 4)), np.ones((1, 2, 4))
-    both = make_comparison(images, images)
-    assert metric.applies(both)
-    assert both.reconstruction is not None
-    without = replace(both.reconstruction, mirrored=None)
-    assert not metric.applies(replace(both, reconstruction=without))
-    assert not metric.applies(replace(both, reconstruction=None))
-    assert not metric.applies(make_comparison(rows, rows))

@@ -80,8 +80,7 @@ class KnowledgeSpec(Spec):
         """Check, before a dataset is read, that the network can be trained on it.
 
         Raises:
-            IncompatibleError: the samples are not images, their size is not supported, or the train
-                split is empty.
+            IncompatibleError: no images, their size is not supported, or the train split is empty.
         """
         if dataset.modality != "image":
             raise IncompatibleError(
@@ -244,11 +243,9 @@ class TrainedSpec(KnowledgeSpec):
 class PretrainedSpec(KnowledgeSpec):
     """Base class of networks whose parameters are read from a file.
 
-    The file is a state dict saved by `torch.save` in torch's folder
-    ``$TORCH_HOME/hub/checkpoints``. It is read as tensors only, so that no code in it can run.
-    Nothing is downloaded. The public dataset should be the one on which the network was trained, as
-    far as it is available. Use a new name for changed weights: results are identified by the name,
-    and the log contains the file's SHA-256.
+    The file, a state dict in ``$TORCH_HOME/hub/checkpoints``, is read as `gleak.training.untrained`
+    reads one: see `Pretrained` there. The public dataset should be the one on which the network was
+    trained, as far as it is available.
     """
 
     weights: str = parameter("weights.pth", "name of the file", pattern=FILE_NAME)
@@ -261,8 +258,7 @@ class PretrainedSpec(KnowledgeSpec):
         """Build the network with the parameters of the file.
 
         Raises:
-            ArtifactError: the file is missing or altered, contains anything but tensors, tensors
-                with other names or shapes, or values that are not finite.
+            ArtifactError: the file is missing or altered, or does not fit the network.
         """
         network = self.build(shape, classes)
         path, state = read_weights(self.weights)

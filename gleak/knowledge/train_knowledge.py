@@ -60,8 +60,8 @@ def train_knowledge(
     """Train a network on the train split of a public dataset and write ``knowledge.h5``.
 
     Pretrained networks are read from their file and written in the same way. An interrupted
-    training resumes from ``checkpoint.h5`` next to the output, with the same result as without
-    interruption: the random numbers of a step depend on the seed and the step's index only.
+    training resumes from ``checkpoint.h5`` next to the output, with the same result: the random
+    numbers of a step depend on the seed and the step's index only.
 
     Returns:
         See `gleak.runtime.checkpointing.Journal.earlier`.

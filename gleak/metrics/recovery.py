@@ -62,11 +62,6 @@ class Categories(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the shares; Shape (V, N), in [0, 1].
-
-        Raises:
-            MetricUnavailable: the table has no one-hot groups.
-        """
         numbers = comparison.private.feature_groups
         recovered = []
         for number in [] if numbers is None else np.unique(numbers):
@@ -103,7 +98,6 @@ class SamplesFound(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the shares; Shape (V), in [0, 1]."""
         found = comparison.reconstruction
         assert found is not None and found.averaged_count is not None
         alone = found.averaged_count == 1
@@ -128,11 +122,6 @@ class MatchingRate(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the shares; Shape (V), in [0, 1].
-
-        Raises:
-            MetricUnavailable: one round of each client was observed.
-        """
         found = comparison.reconstruction
         assert found is not None and found.rounds is not None
         if comparison.private.rounds is None:

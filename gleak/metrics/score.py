@@ -136,11 +136,7 @@ def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Recon
 def measure(metric: MetricSpec, comparison: Comparison) -> np.ndarray:
     """Compute a metric, with its ``unmatched`` value for samples without a reconstruction.
 
-    Returns:
-        Shape (V, N) if per sample, (V) if per victim.
-
-    Raises:
-        MetricUnavailable: it cannot be computed here.
+    Shapes and errors are those of `MetricSpec.measure`.
     """
     values = metric.measure(comparison)
     if metric.per == "victim":

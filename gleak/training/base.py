@@ -115,7 +115,10 @@ class InitialisedSpec(TrainingSpec):
 
     @abstractmethod
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        """Train from the initial parameters, in place, and resume from a part of a checkpoint."""
+        """Train from the initial parameters, in place.
+
+        A training that was interrupted resumes from what ``part``, of a checkpoint, has stored.
+        """
 
 
 def initialise(network: torch.nn.Module, init: Init, bound: float, seed: int) -> None:

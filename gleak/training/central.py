@@ -78,9 +78,8 @@ class Training:
             random = stream(self.seed, "training order", self.epoch)
             self.order = random.permutation(self.samples)
         batch = self.order[self.done : self.done + self.batch_size]
-        device = next(self.network.parameters()).device
         inputs = as_inputs(self.network, self.dataset.samples("train", batch))
-        labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(device)
+        labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(inputs.device)
         self.network.train()
         self.optimizer.zero_grad()
         with drawing_from(torch_stream(self.seed, "training step", self.epoch, self.done)):

@@ -115,13 +115,9 @@ class Client:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a client's round.
+    """Result of a client's round: the mean gradient of its local steps, decoded as it was sent.
 
-    Args:
-        samples: number of its samples.
-        gradient: mean gradient of its local steps, decoded from what was sent.
-        buffers: running statistics of normalisation after its steps; they are not defended.
-        loss: mean training loss of its steps.
+    Buffers, the running statistics of normalisation after its steps, are not defended.
     """
 
     samples: int
@@ -142,13 +138,11 @@ class Federation:
         self.clients = [Client(number, share) for number, share in enumerate(shares)]
 
     def state(self) -> State:
-        memories = {
-            f"memory.{client.number}.{name}": value
-            for client in self.clients
-            for name, value in client.memory.items()
-        }
-        parameters = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        return {**memories, **parameters}
+        state = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        for client in self.clients:
+            memory = client.memory.items()
+            state |= {f"memory.{client.number}.{name}": value for name, value in memory}
+        return state
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
         tensors = {name: torch.from_numpy(value) for name, value in state.items()}
@@ -178,9 +172,9 @@ class Federation:
 
     def _train(self, client: Client, number: int) -> Report:
         """Run a client's local steps; of the network, only the buffers change."""
-        training, device = self.training, next(self.network.parameters()).device
+        training = self.training
         inputs = as_inputs(self.network, self.dataset.samples("train", client.share))
-        labels = torch.from_numpy(self.dataset.labels("train")[client.share]).to(device)
+        labels = torch.from_numpy(self.dataset.labels("train")[client.share]).to(inputs.device)
         size = min(training.batch_size, len(labels))
         self.network.train()
         losses: list[torch.Tensor] = []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,9 @@ PIXELS = npst.arrays(np.uint8, (4, 1, 2, 2), elements=st.integers(0, 2))
 
 @given(PIXELS)
 def test_equal_images_have_equal_fingerprints_and_no_others(images: np.ndarray) -> None:
-    found = fingerprints(images)
-    assert found.shape == (4,)
-    for one in range(4):
-        for other in range(4):
-            assert (found[one] == found[other]) == np.array_equal(images[one], images[other])
+    prints = fingerprints(images)
+    for one, other in product(range(4), repeat=2):
+        assert (prints[one] == prints[other]) == np.array_equal(images[one], images[other])
 
 
 @given(npst.arrays(np.uint8, (3, 2, 4, 4)))

@@ -85,22 +85,10 @@ def test_epsilon_is_never_negative(metric: str):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_more_noise_or_a_larger_delta_is_less_epsilon(measure, metric: str):
-    by_sigma = [measure(metric, f"dp+sigma={sigma}") for sigma in (0.1, 0.2, 0.5, 1, 3, 10)]
-    assert (np.diff(by_sigma) < 0).all()
-    by_delta = [measure(f"{metric}+delta={delta}", "dp+sigma=1") for delta in (1e-9, 1e-5, 1e-3)]
-    assert (np.diff(by_delta) < 0).all()
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_epsilon_depends_on_the_noise_over_the_norm(measure, metric: str):
-    found = [measure(metric, f"dp+sigma={sigma}+norm={2 * sigma}") for sigma in (1, 0.01, 50)]
-    assert found == pytest.approx([found[0]] * 3)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_epsilon_depends_on_no_unit(measure, metric: str):
+def test_epsilon_depends_on_the_noise_over_the_norm_in_any_unit(measure, metric: str):
     """Also not on what is sent: numbers for the gradient are converted together."""
+    ratios = [measure(metric, f"dp+sigma={sigma}+norm={2 * sigma}") for sigma in (1, 0.01, 50)]
+    assert ratios == pytest.approx([ratios[0]] * 3)
     expected = measure(metric, "dp+sigma=3+norm=2")
     assert measure(metric, "dp+sigma=3+norm=2+scaling=clip") == expected
     weights = "fedavg+batch_size=8+local_steps=2+local_lr=0.01+sends=weights"

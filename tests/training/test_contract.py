@@ -9,14 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.models import batching
+from gleak.models.layers import Penalised
+from gleak.runtime.checkpointing import Journal
 from gleak.training.base import InitialisedSpec
 from gleak.training.base import test_accuracy as accuracy
+from gleak.training.central import Central
 from gleak.training.train_model import train_model
 
 Stops = Callable[[Callable[[], bytes]], tuple[bytes, int]]
@@ -137,3 +141,27 @@ def test_accuracy_counts_right_answers_in_batches(
 def test_accuracy_is_left_out_without_test_samples(images: Dataset) -> None:
     empty = replace(images, test_inputs=images.test_inputs[:0], test_labels=np.zeros(0, int))
     assert trained("untrained", empty)[1].test_accuracy == []
+
+
+class Costly(Penalised):
+    """The inputs as they are, at the cost of their mean."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs
+
+    def penalty(self, inputs: Tensor) -> Tensor:
+        return inputs.square().mean(1)
+
+
+def test_penalties_of_layers_are_minimised_with_the_cross_entropy(images: Dataset) -> None:
+    """The first of its steps, which takes all samples, has the loss of the first parameters."""
+    features = images.samples("train", slice(None))[0].size
+    network = nn.Sequential(nn.Flatten(), nn.Linear(features, images.classes), Costly())
+    inputs = torch.from_numpy(images.samples("train", slice(None)))
+    labels = torch.from_numpy(images.labels("train"))
+    with torch.no_grad():
+        logits = network(inputs)
+    expected = functional.cross_entropy(logits, labels) + logits.square().mean()
+    spec = Central(epochs=1, lr=0.1, batch_size=len(labels))
+    history = spec.fit(network, images, 0, Journal().part())
+    torch.testing.assert_close(torch.tensor(history.train_loss[0]), expected)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
-from gleak.runtime.hub_weights import checkpoint_path
 from gleak.training.base import test_accuracy as accuracy
 
 Save = Callable[..., Path]
@@ -68,16 +66,6 @@ def test_the_last_layer_of_other_classes_stays_as_initialised(
     assert "layer 7 keeps its random initialisation: it has 9 outputs in the file and 4" in (
         caplog.text
     )
-
-
-def test_a_missing_file_is_named_with_the_command_that_fetches_it(
-    save: Save, images: Dataset
-) -> None:
-    path = checkpoint_path("vgg16-397923af.pth")
-    with pytest.raises(ArtifactError, match=f"{re.escape(str(path))} is missing") as raised:
-        load(lenet(), images, "vgg16-397923af.pth")
-    assert str(raised.value).endswith("with: gleak weights vgg16-397923af.pth")
-    assert not path.exists()
 
 
 FAULTS: dict[str, tuple[Callable[[State], State], str]] = {

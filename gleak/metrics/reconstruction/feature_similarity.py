@@ -40,12 +40,6 @@ class Lpips(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the distances; Shape (V, N), 0 for identical images.
-
-        Raises:
-            MetricUnavailable: the backbone's weights are not in the cache of ``torch.hub``, or the
-                images have neither 1 nor 3 channels.
-        """
         channels = comparison.truth.shape[2]
         if channels not in perceptual.CHANNELS:
             raise MetricUnavailable(f"images have {channels} channels; supported: 1 or 3")
@@ -84,7 +78,6 @@ class Jaccard(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the index; Shape (V, N), in [0, 1]."""
         tags = []
         for images in (comparison.truth, comparison.estimate):
             flat = torch.from_numpy(images.reshape(-1, *images.shape[2:])).float()
@@ -125,11 +118,7 @@ class EmbeddingCosine(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the cosines; Shape (V, N), in [-1, 1], NaN if unassigned.
-
-        Raises:
-            MetricUnavailable: the embeddings are of different layers.
-        """
+        """Compute the cosines; Shape (V, N), in [-1, 1], NaN if unassigned."""
         assert comparison.private.embeddings is not None and comparison.reconstruction is not None
         assert comparison.reconstruction.embeddings is not None
         truth, found = comparison.private.embeddings, comparison.reconstruction.embeddings

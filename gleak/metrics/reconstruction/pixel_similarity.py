@@ -52,7 +52,6 @@ class Psnr(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the ratios; Shape (V, N), in dB, at most 100."""
         return measure_images(_psnr, comparison)
 
 
@@ -92,12 +91,6 @@ class Ssim(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the similarities; Shape (V, N), at most 1.
-
-        Raises:
-            MetricUnavailable: an image side is shorter than the window, or the channels are not
-                those of a colour image.
-        """
         count, height, width = comparison.truth.shape[2:]
         if self.window == "gaussian" and min(height, width) < SSIM_WINDOW:
             raise MetricUnavailable(

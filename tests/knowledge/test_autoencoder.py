@@ -18,7 +18,6 @@ from gleak.knowledge.autoencoder import (
     Generator,
     divergence,
 )
-from gleak.knowledge.networks import with_channels
 
 
 @pytest.mark.parametrize(("size", "side"), [(8192, 32), (2048, 16), (512, 8)])
@@ -51,14 +50,6 @@ def test_before_training_a_code_is_the_image_scaled_down() -> None:
     images = blocks.repeat_interleave(2, 2).repeat_interleave(2, 3)
     with torch.no_grad():
         torch.testing.assert_close(network(images), images)
-
-
-@given(st.integers(1, 5), st.integers(1, 5))
-def test_channels_are_cut_or_filled_with_zeros(have: int, want: int) -> None:
-    found = with_channels(torch.ones(2, have, 3, 3), want)
-    assert found.shape == (2, want, 3, 3)
-    assert found.sum() == 2 * min(have, want) * 9
-    assert found[:, : min(have, want)].min() == 1
 
 
 @given(

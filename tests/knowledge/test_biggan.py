@@ -47,27 +47,20 @@ def drawn(count: int = 2) -> tuple[Tensor, Tensor]:
 
 
 @pytest.fixture
-def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """File of a tiny network in torch's folder of weights."""
-    path = tmp_path / "torch" / "hub" / "checkpoints" / TINY.weights
-    path.parent.mkdir(parents=True)
+def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Return a function that writes ``knowledge.h5`` from tensors in a file in torch's folder."""
+    folder = tmp_path / "torch" / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    torch.save(build().state_dict(), path)
-    return path
 
-
-@pytest.fixture
-def convert(tmp_path: Path) -> Callable[[], Path]:
-    """Return a function that writes ``knowledge.h5`` from the file, without training samples."""
-
-    def make() -> Path:
-        labels, none = np.arange(CLASSES), np.zeros(0, int)
+    def make(**changes: Tensor) -> Path:
+        torch.save({**build().state_dict(), **changes}, folder / TINY.weights)
         Dataset(
             spec="large",
             train_inputs=np.zeros((0, *IMAGE), np.uint8),
-            train_labels=none,
+            train_labels=np.zeros(0, int),
             test_inputs=np.zeros((CLASSES, *IMAGE), np.uint8),
-            test_labels=labels,
+            test_labels=np.arange(CLASSES),
             class_names=np.array(list("abc")),
         ).write(tmp_path / "dataset.h5")
         output = tmp_path / "knowledge.h5"
@@ -151,9 +144,7 @@ def test_statistics_are_those_nearest_to_the_truncation(truncation: float, row: 
 
 
 @pytest.mark.slow
-def test_a_files_weights_are_what_attacks_are_given(
-    weights: Path, convert: Callable[[], Path]
-) -> None:
+def test_a_files_weights_are_what_attacks_are_given(convert: Callable[..., Path]) -> None:
     path = convert()
     stored = Knowledge.read(path)
     assert stored.knowledge == str(TINY)
@@ -164,14 +155,10 @@ def test_a_files_weights_are_what_attacks_are_given(
         assert torch.equal(network.generate(*drawn()), build().generate(*drawn()))
 
 
-def test_a_file_of_another_network_is_refused_with_its_key(
-    weights: Path, convert: Callable[[], Path]
-) -> None:
-    other = {"embeddings.weight": torch.zeros(CODE, 1000)}
-    torch.save({**torch.load(weights, weights_only=True), **other}, weights)
+def test_a_file_of_another_network_is_refused_with_its_key(convert: Callable[..., Path]) -> None:
     fault = r"embeddings\.weight has shape \(128, 1000\), but in the network it has \(128, 3\)"
-    with pytest.raises(ArtifactError, match=f"{weights}: .*{fault}"):
-        convert()
+    with pytest.raises(ArtifactError, match=rf"own\.bin: .*{fault}"):
+        convert(**{"embeddings.weight": torch.zeros(CODE, 1000)})
 
 
 def test_other_images_and_other_folders_are_refused_and_rogs_takes_it() -> None:

@@ -49,8 +49,8 @@ def output_shape(network: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @each_name
-def test_what_was_trained_is_loaded_as_a_network_that_learns_no_more(
-    name: str, tiny: Tiny, learn: Learn, images: Dataset
+def test_what_was_trained_is_loaded_for_samples_that_do_not_interact(
+    name: str, tiny: Tiny, learn: Learn, images: Dataset, tmp_path: Path
 ) -> None:
     path = learn(tiny(name))
     found, network = load_knowledge(path, SHAPE)
@@ -62,18 +62,18 @@ def test_what_was_trained_is_loaded_as_a_network_that_learns_no_more(
     assert stored.loss_step.tolist() == [1, 2, 3, 4]
     assert all(curve.shape == (4,) for curve in stored.losses.values())
     assert tuple(stored.losses) == tiny(name).losses != ()
-
-
-@each_name
-def test_samples_go_through_each_by_itself(name: str, tiny: Tiny, learn: Learn) -> None:
-    _, network = load_knowledge(learn(tiny(name)), SHAPE)
     inputs = inputs_of(network, SHAPE)
-    found = call(network, inputs)
+    outputs = call(network, inputs)
     alone = call(network, tuple(values[2:3] for values in inputs))
-    assert found.shape == (5, *output_shape(network, SHAPE))
-    if found.ndim > 2:
-        assert 0 <= found.min() <= found.max() <= 1
-    torch.testing.assert_close(alone[0], found[2])
+    if outputs.ndim > 2:
+        assert 0 <= outputs.min() <= outputs.max() <= 1
+    torch.testing.assert_close(alone[0], outputs[2])
+    with pytest.raises(ArtifactError, match=r"of shape \(3, 8, 8\), but these have \(1, 8, 8\)"):
+        load_knowledge(path, (1, 8, 8))
+    stored.parameters.pop(next(iter(stored.parameters)))
+    stored.write(tmp_path / "other.h5")
+    with pytest.raises(ArtifactError, match="does not fit its architecture"):
+        load_knowledge(tmp_path / "other.h5", SHAPE)
 
 
 @each_name
@@ -148,20 +148,6 @@ def test_images_of_any_size_are_served(name: str, side: int, channels: int) -> N
     network = spec.build(shape, CLASSES).eval()
     found = call(network, inputs_of(network, shape, count=2))
     assert found.shape == (2, *output_shape(network, shape))
-
-
-@each_name
-def test_files_of_other_samples_or_of_another_network_are_refused(
-    name: str, tiny: Tiny, learn: Learn, tmp_path: Path
-) -> None:
-    path = learn(tiny(name))
-    with pytest.raises(ArtifactError, match=r"of shape \(3, 8, 8\), but these have \(1, 8, 8\)"):
-        load_knowledge(path, (1, 8, 8))
-    stored = Knowledge.read(path)
-    stored.parameters.pop(next(iter(stored.parameters)))
-    stored.write(tmp_path / "other.h5")
-    with pytest.raises(ArtifactError, match="does not fit its architecture"):
-        load_knowledge(tmp_path / "other.h5", SHAPE)
 
 
 @each_name

@@ -71,17 +71,10 @@ def test_privacy_loss_variables_are_close_above_the_exact_epsilon(multiplier: fl
 
 
 @pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize("sigma", [1e-4, 1e-3, 1e-2])
-def test_privacy_loss_variables_have_no_answer_for_weak_noise(measure, sigma: float, delta: float):
+def test_privacy_loss_variables_have_no_answer_for_weak_noise(measure, delta: float):
     """Left to itself the accountant answers 709.79 for sigma = 0.01, where 20,852 is right."""
     with pytest.raises(MetricUnavailable, match="PRVAccountant fails"):
-        measure(f"epsilon_prv+delta={delta}", f"dp+sigma={sigma}")
-
-
-@pytest.mark.parametrize("metric", ACCOUNTED)
-def test_epsilon_is_never_negative(metric: str):
-    """Noise a thousand times the norm: delta alone covers what is left."""
-    assert parse("metric", f"{metric}+delta=0.01").guarantee(1000) == 0
+        measure(f"epsilon_prv+delta={delta}", "dp+sigma=0.01")
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -98,9 +91,10 @@ def test_epsilon_depends_on_the_noise_over_the_norm_in_any_unit(measure, metric:
 
 
 @pytest.mark.parametrize("metric", ACCOUNTED)
-def test_a_larger_batch_is_no_more_private(measure, metric: str):
-    found = {measure(metric, "dp+sigma=1", f"fedsgd+batch_size={size}") for size in (1, 8, 64)}
-    assert len(found) == 1
+def test_a_larger_batch_is_no_more_private_and_epsilon_never_negative(measure, metric: str):
+    by_size = {measure(metric, "dp+sigma=1", f"fedsgd+batch_size={size}") for size in (1, 8, 64)}
+    assert len(by_size) == 1
+    assert parse("metric", f"{metric}+delta=0.01").guarantee(1000) == 0
 
 
 def sent(gradients: list[list[float]], scaling: str) -> np.ndarray:

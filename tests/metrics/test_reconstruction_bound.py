@@ -165,12 +165,10 @@ def test_strong_noise_leaves_the_prior_without_the_accountant(
 
 @pytest.mark.parametrize("multiplier", [1e-3, 1e-160, 1e-320])
 def test_subsampled_noise_that_is_too_weak_is_named(multiplier: float):
+    """Weak noise leaves the samples that are not used."""
     with pytest.raises(MetricUnavailable, match=r"noise of \S+ times the clipping norm"):
         reconstruction_bound(multiplier, 0.1, 10, 0.5)
     assert reconstruction_bound(multiplier, 0.1, 10) == 1
-
-
-def test_subsampled_noise_that_is_weak_leaves_the_samples_that_are_not_used():
     assert reconstruction_bound(0.05, 0.1, 3, 0.1) == pytest.approx(1 - 0.9**4, abs=0.01)
 
 
@@ -206,9 +204,6 @@ def test_noise_in_local_steps_bounds_a_sample(measure):
     defense = {"defense": "fedcdp+snr=none+sigma=2", "client": "fedavg+batch_size=3+local_steps=4"}
     found = measure(defense, [[1.0] * 4, [3.0] * 4])
     assert found == pytest.approx([ndtr(1.0), ndtr(1 / 3)])
-
-
-def test_noise_that_depends_on_the_data_guarantees_nothing(measure):
     with pytest.raises(MetricUnavailable, match="depends on the data"):
         measure({"defense": "fedcdp+snr=10"}, [[1.0], [1.0]])
 

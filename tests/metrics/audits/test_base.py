@@ -15,7 +15,7 @@ from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.metrics.audits.alarms import audits
-from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding, evenly_spaced
+from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding
 from gleak.metrics.base import MetricUnavailable
 
 Parameters = dict[str, np.ndarray]
@@ -198,14 +198,6 @@ def test_layers_have_inputs_and_outputs():
     assert [layer.dense for layer in layers] == [False, False, True, True, True]
     assert layers[1].weights.shape == (64, 32 * 9)
     np.testing.assert_array_equal(layers[4].biases, parameters["9.bias"])
-
-
-@given(st.integers(1, 50), st.integers(1, 60))
-def test_positions_that_are_spread_out_differ_and_reach_both_ends(count: int, wanted: int):
-    chosen = evenly_spaced(count, wanted)
-    assert len(set(chosen)) == min(count, wanted)
-    assert chosen[0] == 0
-    assert wanted == 1 or chosen[-1] == count - 1
 
 
 def test_findings_are_made_once():

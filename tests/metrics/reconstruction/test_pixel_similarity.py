@@ -188,14 +188,13 @@ def test_the_value_is_the_plain_one_of_the_better_sign(
     assert (metric.unit, metric.better) == (metric.plain.unit, metric.plain.better)
 
 
-def test_where_both_signs_are_equally_far_the_attacks_own_stays(make_comparison: Make):
+def test_images_that_were_not_found_have_no_sign_and_equal_errors_the_attacks(
+    make_comparison: Make,
+) -> None:
     truth = np.full((1, 1, 1, 2, 2), 0.5)
     found = truth + np.array([[0.25, 0], [0, 0]])
     signed = with_oracle_signs(compared(make_comparison, truth, found, 1 - found))
     np.testing.assert_array_equal(signed.estimate, found)
-
-
-def test_images_that_an_attack_did_not_find_have_no_sign(make_comparison: Make):
     truth = np.random.default_rng(0).random((1, 3, 1, 4, 4))
     comparison = compared(make_comparison, truth, truth, 1 - truth)
     assert comparison.reconstruction is not None

@@ -18,7 +18,7 @@ from gleak.core.registry import load, parse
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.epsilon import EpsilonPrv, EpsilonRdp, compose_multipliers
 from gleak.metrics.score import score
-from tests.metrics.comparisons import changed
+from tests.metrics.subjects import changed
 
 METRICS = ["epsilon_paper", "epsilon_prv", "epsilon_rdp"]
 ACCOUNTED = ["epsilon_prv", "epsilon_rdp"]

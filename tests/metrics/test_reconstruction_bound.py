@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from gleak.core.registry import load, parse
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.reconstruction_bound import reconstruction_bound
-from tests.metrics.comparisons import changed
+from tests.metrics.subjects import changed
 
 DRAWS = 20_000
 SAMPLES = np.random.default_rng(0).random((2, 3, 1, 4, 4), dtype=np.float32)

@@ -10,7 +10,7 @@ import pytest
 from gleak.core.registry import parse
 from gleak.metrics.base import Comparison, MetricUnavailable
 from gleak.metrics.recovery import Categories, SamplesFound, SuccessContent, SuccessLabels
-from tests.metrics.comparisons import changed
+from tests.metrics.subjects import changed
 
 GROUPS = np.array([0, 1, 1, 1, 2, 3, 3])
 TRUTH = np.array([[[0.4, 0, 1, 0, 0.9, 1, 0]]])
@@ -71,36 +71,23 @@ def test_a_table_of_numbers_alone_has_no_categories(measure, groups) -> None:
         measure([0.5] * 7, groups)
 
 
-@pytest.fixture
-def found_images(make_comparison, make_reconstruction):
-    """An attack that found five images of three victims with four samples each."""
-    counts = np.array([[1, 1, 1, 1, 0], [2, 2, 1, 0, 0], [0, 4, 4, 4, 4]])
+def test_samples_found_are_of_a_label_that_occurs_once_and_no_means(
+    make_comparison, make_reconstruction
+) -> None:
+    """Of an attack that found five images of three victims with four samples each."""
     found = make_reconstruction(
         inputs=np.zeros((3, 5, 1, 2, 2)),
-        labels=np.zeros((3, 5), dtype=int),
+        labels=np.array([[0, 1, 2, 5, 9], [0, 0, 3, 9, 9], [1, 0, 0, 0, 0]]),
         converged=np.ones(3, dtype=bool),
-        averaged_count=counts,
+        averaged_count=np.array([[1, 1, 1, 1, 0], [2, 2, 1, 0, 0], [0, 4, 4, 4, 4]]),
     )
-    return changed(make_comparison(SAMPLES, SAMPLES), reconstruction=found)
-
-
-def test_means_of_several_samples_are_not_samples(found_images):
-    assert SAMPLES_FOUND.measure(found_images).tolist() == [1, 0.25, 0]
-
-
-def test_labels_that_the_batch_does_not_hold_once_are_not_found(found_images):
     truth = np.array([[0, 1, 2, 2], [0, 1, 2, 3], [0, 0, 0, 0]])
-    labels = np.array([[0, 1, 2, 5, 9], [0, 0, 3, 9, 9], [1, 0, 0, 0, 0]])
-    found = replace(found_images.reconstruction, labels=labels, paired=True)
-    measured = SAMPLES_FOUND.measure(changed(found_images, labels=truth, reconstruction=found))
-    assert measured.tolist() == [0.5, 0.25, 0]
-
-
-def test_applies_to_attacks_that_report_averaged_counts(found_images):
-    assert SAMPLES_FOUND.applies(found_images)
-    silent = replace(found_images.reconstruction, averaged_count=None)
-    assert not SAMPLES_FOUND.applies(changed(found_images, reconstruction=silent))
-    assert not SAMPLES_FOUND.applies(changed(found_images, reconstruction=None))
+    comparison = changed(make_comparison(SAMPLES, SAMPLES), labels=truth, reconstruction=found)
+    assert SAMPLES_FOUND.measure(comparison).tolist() == [1, 0.25, 0]
+    paired_comparison = changed(comparison, reconstruction=replace(found, paired=True))
+    assert SAMPLES_FOUND.measure(paired_comparison).tolist() == [0.5, 0.25, 0]
+    silent = replace(found, averaged_count=None)
+    assert not SAMPLES_FOUND.applies(changed(comparison, reconstruction=silent))
 
 
 def paired(

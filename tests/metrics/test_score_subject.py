@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.artifacts.model import Model
 from gleak.artifacts.refused import Refused
 from gleak.core.errors import ArtifactError
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score import score_model, score_parameters
 from gleak.metrics.score_table import COLUMNS, LEVEL_COLUMNS, read_scores
+from tests.metrics.subjects import model_of
 
 LEVELS = {"dataset": "digits", "model": "lenet", "training": "central"}
 SILENT = {"audit_bias", "audit_outliers"}
@@ -28,16 +28,8 @@ def score_accuracies(tmp_path: Path) -> Score:
     """Return a function that scores a model with test accuracies and reads the table back."""
 
     def score(*accuracies: float) -> pd.DataFrame:
-        model = Model(
-            model="lenet",
-            classes=10,
-            input_shape=np.array([1, 16, 16]),
-            parameters={"weight": np.zeros(3)},
-            buffers={},
-            train_loss=np.zeros(len(accuracies)),
-            test_accuracy=np.array(accuracies),
-        )
-        model.write(tmp_path / "model.h5")
+        curves = {"train_loss": np.zeros(len(accuracies)), "test_accuracy": np.array(accuracies)}
+        model_of({"weight": np.zeros(3)}, model="lenet", **curves).write(tmp_path / "model.h5")
         table = score_model(tmp_path / "model.h5", tmp_path / "scores.csv", LEVELS)
         stored = read_scores([tmp_path / "scores.csv"])
         pd.testing.assert_frame_equal(table, stored)

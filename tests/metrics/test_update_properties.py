@@ -13,7 +13,7 @@ from gleak.artifacts.private import Private
 from gleak.core.registry import parse
 from gleak.metrics.score import compare
 from gleak.metrics.update_properties import UniqueSamples
-from tests.metrics.comparisons import changed
+from tests.metrics.subjects import changed
 
 
 @pytest.mark.parametrize(

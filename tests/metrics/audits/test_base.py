@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding
 from gleak.metrics.base import MetricUnavailable
+from tests.metrics.subjects import model_of
 
 Parameters = dict[str, np.ndarray]
 Craft = Callable[[Parameters, np.random.Generator], None]
@@ -108,19 +108,6 @@ FOUND_BY: dict[Craft, set[str]] = {
     fished: {"bias"},
     imprinted: {"size"},
 }
-
-
-def model_of(parameters: Parameters, spec: str = "custom", **fields: object) -> Model:
-    values = {
-        "model": spec,
-        "classes": CLASSES,
-        "input_shape": np.array([3, 32, 32]),
-        "parameters": parameters,
-        "buffers": {},
-        "train_loss": np.zeros(0),
-        "test_accuracy": np.zeros(0),
-    }
-    return Model(**{**values, **fields})
 
 
 def crafted(craft: Craft, seed: int = 0) -> Broadcast:

@@ -14,7 +14,7 @@ from gleak.metrics.audits.base import Broadcast
 from gleak.metrics.audits.client_gradients import gradient_norms, measure_reach
 from gleak.metrics.base import MetricUnavailable
 from gleak.models.broadcast import load_network
-from tests.metrics.audits.subjects import fresh_model, train_split
+from tests.metrics.subjects import fresh_model, train_split
 
 CLASSES, SHAPE, BORDER = 6, (1, 6, 6), 2
 NETWORK = """

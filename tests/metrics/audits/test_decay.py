@@ -17,7 +17,7 @@ from gleak.core.registry import parse
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.audits.base import Broadcast
 from gleak.models.broadcast import load_network, with_state
-from tests.metrics.audits.subjects import fresh_model, train_split
+from tests.metrics.subjects import fresh_model, train_split
 
 CLASSES, SHAPE = 10, (1, 16, 16)
 BORDER = 2

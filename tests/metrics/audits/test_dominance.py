@@ -14,7 +14,7 @@ from gleak.metrics.audits.client_gradients import gradient_norms
 from gleak.metrics.audits.dominance import AuditDominance
 from gleak.metrics.base import MetricUnavailable
 from gleak.models.broadcast import load_network, with_state
-from tests.metrics.audits.subjects import fresh_model, train_split
+from tests.metrics.subjects import fresh_model, train_split
 
 CLASSES, SHAPE = 10, (1, 6, 6)
 LAST = "3"

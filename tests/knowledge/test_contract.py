@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.knowledge.base import KnowledgeSpec, TrainedSpec, Trainer
 from gleak.knowledge.loading import load_knowledge
-from gleak.runtime import checkpointing
-from gleak.runtime.checkpointing import FILE
 
 NAMES = sorted(n for n, cls in load("knowledge").items() if issubclass(cls, TrainedSpec))
 SHAPE, CLASSES = (3, 8, 8), 4
@@ -93,37 +90,17 @@ def test_the_seed_decides(name: str, tiny: Tiny, learn: Learn) -> None:
         for name in NAMES
     ],
 )
-def test_a_training_that_was_broken_off_comes_to_the_same(
-    name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
+def test_broken_off_at_every_step_it_comes_to_the_same(
+    name: str, tiny: Tiny, learn: Learn, stops: Callable
 ) -> None:
-    whole, spec = learn(tiny(name), "whole"), tiny(name)
-    monkeypatch.setattr(checkpointing, "SECONDS", 0.0)
-    monkeypatch.setattr(checkpointing, "COST", math.inf)
-    with monkeypatch.context() as patch:
-        break_off(patch, spec, after=2)
-        with pytest.raises(KeyboardInterrupt):
-            learn(spec, "broken")
-    side_file = whole.parents[1] / "broken" / FILE
-    assert side_file.exists()
-    with monkeypatch.context() as patch:
-        break_off(patch, spec, after=2)
-        resumed = learn(spec, "broken")
-    assert resumed.read_bytes() == whole.read_bytes()
-    assert not side_file.exists()
+    def attempt(folder: str) -> bytes:
+        path = learn(tiny(name), folder)
+        assert [file.name for file in path.parent.iterdir()] == ["knowledge.h5"]
+        return path.read_bytes()
 
-
-def break_off(patch: pytest.MonkeyPatch, spec: KnowledgeSpec, after: int) -> None:
-    """Interrupt training after a number of steps."""
-    trainer = type(spec.trainer(SHAPE, CLASSES))
-    learn, taken = trainer.learn, []
-
-    def stopping(self: object, *words: object) -> object:
-        if len(taken) == after:
-            raise KeyboardInterrupt
-        taken.append(1)
-        return learn(self, *words)
-
-    patch.setattr(trainer, "learn", stopping)
+    resumed, broken_off = stops(lambda: attempt("broken"))
+    assert resumed == attempt("whole")
+    assert broken_off
 
 
 @each_name

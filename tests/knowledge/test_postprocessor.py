@@ -67,9 +67,7 @@ def test_degraded_digits_become_better(learn_digits: Callable, tmp_path: Path) -
 
 
 def test_images_too_small_are_refused() -> None:
-    with pytest.raises(
-        IncompatibleError, match=r"needs images of 8 pixels or more, not \(1, 7, 9\)"
-    ):
+    with pytest.raises(IncompatibleError, match=r"of 8 pixels or more, not \(1, 7, 9\)"):
         Postprocessor().check_shape((1, 7, 9))
     with pytest.raises(IncompatibleError, match="needs images of 12 pixels or more"):
         Postprocessor(scale=12).check_shape((1, 8, 8))

@@ -112,9 +112,9 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         biased, bare = self._with_bias(), self._without_bias(classes)
+        biases = sum(layer.outputs for layer in biased)
         last_normalisation, gain = 2 * self.width, 1
-        biases = sum(layer.outputs for layer in biased) + last_normalisation + gain
-        return sum(layer.weights for layer in [*biased, *bare]) + biases
+        return sum(layer.weights for layer in [*biased, *bare]) + biases + last_normalisation + gain
 
     def _with_bias(self) -> list[LayerShape]:
         first = dense_shape(CONDITION, FIRST_SIDE**2 * MULTIPLIERS[0] * self.width)

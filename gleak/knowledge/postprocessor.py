@@ -133,9 +133,8 @@ class PostprocessorTrainer(Trainer):
         self.discriminator = patch_discriminator(spec.pyramid(shape))
         super().__init__(network, discriminator=self.discriminator)
         self.optimizers["generator"] = torch.optim.Adam(network.parameters(), spec.lr)
-        self.optimizers["discriminator"] = torch.optim.Adam(
-            self.discriminator.parameters(), spec.lr
-        )
+        judged = self.discriminator.parameters()
+        self.optimizers["discriminator"] = torch.optim.Adam(judged, spec.lr)
 
     @override
     def learn(

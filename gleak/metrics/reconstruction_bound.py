@@ -55,7 +55,7 @@ def reconstruction_bound(
 
     Args:
         noise_multiplier: standard deviation of the noise over the largest norm of the sample's part
-            of a release, as in DP-SGD (``noise_multiplier`` of opacus).
+            of a release, as in DP-SGD and opacus.
         prior: probability of success without the release: 1 / n for n equally probable candidates.
         steps: releases that may use the sample.
         sampling_rate: probability that a step uses it (Poisson sampling).

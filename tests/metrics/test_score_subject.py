@@ -102,15 +102,14 @@ def test_audits_that_need_samples_are_unavailable_without(score_audits: Score) -
     assert table.loc[sorted(unavailable), "value"].isna().all()
 
 
-def model(path: Path, output: Path) -> pd.DataFrame:
-    return score_model(path, output, LEVELS)
-
-
-def parameters(path: Path, output: Path) -> pd.DataFrame:
-    return score_parameters(path, None, output, LEVELS, seed=1)
-
-
-@pytest.mark.parametrize("score", [model, parameters])
+@pytest.mark.parametrize(
+    "score",
+    [
+        lambda path, output: score_model(path, output, LEVELS),
+        lambda path, output: score_parameters(path, None, output, LEVELS, seed=1),
+    ],
+    ids=["model", "parameters"],
+)
 def test_files_without_a_model_are_refused_and_refusals_have_a_row(
     score: Score, tmp_path: Path
 ) -> None:

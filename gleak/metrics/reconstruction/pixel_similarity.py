@@ -32,7 +32,6 @@ class Mse(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the errors in double precision; Shape (V, N), in [0, 1] for inputs in [0, 1]."""
         error = comparison.estimate.astype(np.float64) - comparison.truth
         return np.asarray((error**2).mean(axis=tuple(range(2, error.ndim))))
 

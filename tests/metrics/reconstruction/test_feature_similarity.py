@@ -58,15 +58,12 @@ def test_grey_images_are_repeated_to_three_channels(make_comparison):
 
 @pytest.mark.usefixtures("random_weights")
 def test_small_images_are_enlarged_to_64_pixels(make_comparison):
-    from torch.nn.functional import interpolate
-
-    def enlarged(images: np.ndarray) -> np.ndarray:
-        large = interpolate(torch.tensor(images[0]), size=(64, 64), mode="bilinear")
-        return large.numpy()[None]
-
-    truth, estimate = pair(3, 8)
-    small = Lpips().measure(make_comparison(truth, estimate))
-    large = Lpips().measure(make_comparison(enlarged(truth), enlarged(estimate)))
+    images = pair(3, 8)
+    enlarged = [
+        nn.functional.interpolate(torch.tensor(batch[0]), (64, 64), mode="bilinear").numpy()[None]
+        for batch in images
+    ]
+    small, large = (Lpips().measure(make_comparison(*batches)) for batches in (images, enlarged))
     np.testing.assert_allclose(small, large, rtol=1e-4)
 
 

@@ -13,19 +13,17 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.knowledge.base import (
     GenerativeSpec,
+    LayeredSpec,
     LayerShape,
     Losses,
     LossTrainer,
     Pyramid,
     Sides,
-    TrainedSpec,
     Trainer,
     dense_shape,
     halved,
     pyramid,
     take_step,
-    total_multiply_adds,
-    total_parameters,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ PACE = 10.0
 
 
 @register("codec")
-class Codec(TrainedSpec):
+class Codec(LayeredSpec):
     """Convolutional autoencoder with codes of length ``size``, trained on the squared error.
 
     A code is a small image of at most 8 channels: 8 x 32 x 32 for 8192 values and images of 128 x
@@ -55,7 +53,7 @@ class Codec(TrainedSpec):
     size: int = parameter(2048, "length of a code, d_z", source="ROG section 4.2", ge=1)
 
     def pyramid(self, shape: tuple[int, ...]) -> Pyramid:
-        """Return the sizes of features of images (C, H, W), halved as often as the code allows."""
+        """Return the sizes of features of images, halved as often as the code allows."""
         sides, halvings = (shape[1], shape[2]), 0
         while CODE_CHANNELS * math.prod(halved(sides)) >= self.size and min(sides) > 1:
             sides, halvings = halved(sides), halvings + 1
@@ -67,11 +65,6 @@ class Codec(TrainedSpec):
 
     @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Check that a code is shorter than an image.
-
-        Raises:
-            IncompatibleError: the code is not shorter.
-        """
         if self.size >= math.prod(shape):
             raise IncompatibleError(
                 f"knowledge {self}: codes of {self.size} values are not shorter than images of "
@@ -94,15 +87,7 @@ class Codec(TrainedSpec):
         )
 
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_multiply_adds(self._layers(shape))
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_parameters(self._layers(shape))
-
-    def _layers(self, shape: tuple[int, ...]) -> list[LayerShape]:
-        """Return the shapes of all convolutions."""
+    def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
         channels, sides, widths = sizes = self.pyramid(shape)
         code, deep = self.code_channels(shape), list(zip(sides, widths, strict=True))[1:]
         return [
@@ -117,7 +102,7 @@ class Codec(TrainedSpec):
 
 
 @register("generator")
-class Generator(GenerativeSpec, TrainedSpec):
+class Generator(GenerativeSpec, LayeredSpec):
     """Decoder of a conditional variational autoencoder, from normal codes and classes to images.
 
     Unlike a generative adversarial network it has a single loss that decreases steadily, so that
@@ -134,7 +119,7 @@ class Generator(GenerativeSpec, TrainedSpec):
     size: int = parameter(128, "length of a code", source="BigGAN (Brock et al. 2019)", ge=1)
 
     def pyramid(self, shape: tuple[int, ...]) -> Pyramid:
-        """Return the sizes of features of images (C, H, W), halved to about four pixels."""
+        """Return the sizes of features of images, halved to about four pixels."""
         return pyramid(shape, self.width, WIDEST, None)
 
     def coarse(self, shape: tuple[int, ...]) -> Sides:
@@ -144,12 +129,8 @@ class Generator(GenerativeSpec, TrainedSpec):
             sides = halved(sides)
         return sides
 
+    @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Check that a code has at least one value per channel.
-
-        Raises:
-            IncompatibleError: the code is too short.
-        """
         if self.size < shape[0]:
             raise IncompatibleError(
                 f"knowledge {self}: codes of {self.size} values are too short for "
@@ -167,20 +148,13 @@ class Generator(GenerativeSpec, TrainedSpec):
         return DecoderTrainer(self.build(shape, classes), self.lr)
 
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of the decoder.
-
-        The encoder has as many, which are not counted.
-        """
-        return total_multiply_adds(self._layers(shape, classes))
-
-    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         pictures = classes * shape[0] * math.prod(self.coarse(shape))
-        return total_parameters(self._layers(shape, classes)) + pictures
+        return super().parameters(shape, classes) + pictures
 
-    def _layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
-        """Return the shapes of all layers of the decoder but the pictures of classes."""
+    @override
+    def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
+        """Return the layers of the decoder; the encoder's, as many, are not counted."""
         channels, sides, widths = sizes = self.pyramid(shape)
         return [
             dense_shape(self.size + classes, math.prod(sizes.last)),
@@ -192,9 +166,8 @@ class Generator(GenerativeSpec, TrainedSpec):
 class DecoderTrainer(Trainer):
     """Trainer by Adam on the negative evidence lower bound, in nats per value.
 
-    Kingma and Welling (2014), conditional as in Sohn et al. (2015). The variance of the pixels is
-    the mean squared error of the step, so that the negative log-likelihood is half its logarithm
-    (Rybkin et al. 2021).
+    As the variance of the pixels is the mean squared error of the step, the negative log-likelihood
+    is half its logarithm (Rybkin et al. 2021).
     """
 
     def __init__(self, network: Decoder, lr: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeVar
@@ -57,32 +57,30 @@ class KnowledgeSpec(Spec):
             IncompatibleError: the dataset is not available in the shape of the victims' samples, or
                 this network cannot be trained on it.
         """
-        dataset = victims if self.public == OWN else self._at_shape_of(victims)
+        dataset = victims
+        if self.public != OWN:
+            public: DatasetSpec = parse("dataset", self.public)
+            wanted = dict(zip(("channels", "size"), victims.shape, strict=False))
+            fields = type(public).model_fields
+            try:
+                dataset = changed(public, {key: wanted[key] for key in wanted if key in fields})
+            except SpecError as error:
+                raise IncompatibleError(
+                    f"knowledge {self} for victims of {victims}: {error}"
+                ) from None
+            if dataset.shape != victims.shape:
+                raise IncompatibleError(
+                    f"knowledge {self}: samples of {dataset} have shape {dataset.shape}, but those "
+                    f"of the victims' {victims} have {victims.shape}; choose another public dataset"
+                )
         self.check(dataset)
-        return dataset
-
-    def _at_shape_of(self, victims: DatasetSpec) -> DatasetSpec:
-        """Return the public dataset with images of the victims' size."""
-        public: DatasetSpec = parse("dataset", self.public)
-        wanted = dict(zip(("channels", "size"), victims.shape, strict=False))
-        known = {key: value for key, value in wanted.items() if key in type(public).model_fields}
-        try:
-            dataset: DatasetSpec = changed(public, known)
-        except SpecError as error:
-            raise IncompatibleError(f"knowledge {self} for victims of {victims}: {error}") from None
-        if dataset.shape != victims.shape:
-            raise IncompatibleError(
-                f"knowledge {self}: samples of {dataset} have shape {dataset.shape}, but those of "
-                f"the victims' {victims} have {victims.shape}; choose another public dataset"
-            )
         return dataset
 
     def check(self, dataset: DatasetSpec) -> None:
         """Check, before a dataset is read, that the network can be trained on it.
 
         Raises:
-            IncompatibleError: the samples are not images, their size is not supported, or the train
-                split is empty.
+            IncompatibleError: no images, their size is not supported, or the train split is empty.
         """
         if dataset.modality != "image":
             raise IncompatibleError(
@@ -93,29 +91,17 @@ class KnowledgeSpec(Spec):
             self.check_samples(dataset.sizes["train"], str(dataset))
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Check that the network can take images (C, H, W).
-
-        Raises:
-            IncompatibleError: names the size that is not supported.
-        """
+        """Raise `IncompatibleError` for images (C, H, W) that the network cannot take."""
 
     def check_samples(self, samples: int, dataset: str) -> None:
-        """Check that the train split is not empty.
-
-        Raises:
-            IncompatibleError: names the dataset.
-        """
+        """Raise `IncompatibleError` if the train split is empty."""
         if not samples:
             raise IncompatibleError(
                 f"knowledge {self}: {dataset} has no samples in its train split"
             )
 
     def check_victims(self, victims: DatasetSpec, client: ClientSpec) -> None:
-        """Check that the network was not trained on the victims' samples.
-
-        Raises:
-            IncompatibleError: names client and knowledge; see also `public_dataset`.
-        """
+        """Raise `IncompatibleError` if the network may be trained on the victims' samples."""
         public = self.public_dataset(victims)
         if client.split == "train" and public.name == victims.name:
             raise IncompatibleError(
@@ -167,15 +153,12 @@ class Trainer(ABC):
     def learn(
         self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
     ) -> Losses:
-        """Perform one training step.
+        """Perform one training step and return its losses.
 
         Args:
             images: of the public dataset, Shape (M, C, H, W) in [0, 1].
             labels: of the images, Shape (M), class indices.
             generator: random generator of the step, on the CPU.
-
-        Returns:
-            The losses of the step.
         """
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -194,13 +177,9 @@ class Trainer(ABC):
 
 
 class LossTrainer(Trainer):
-    """Trainer of one network by Adam on one loss.
+    """Trainer of one network by Adam on the loss of a name.
 
-    Args:
-        network: the network to train.
-        lr: learning rate.
-        name: of the loss.
-        loss: computes it from the network's outputs, the images and their labels; Shape ().
+    ``loss`` computes it from the network's outputs, the images and their labels; Shape ().
     """
 
     def __init__(
@@ -264,11 +243,9 @@ class TrainedSpec(KnowledgeSpec):
 class PretrainedSpec(KnowledgeSpec):
     """Base class of networks whose parameters are read from a file.
 
-    The file is a state dict saved by `torch.save` in torch's folder
-    ``$TORCH_HOME/hub/checkpoints``. It is read as tensors only, so that no code in it can run.
-    Nothing is downloaded. The public dataset should be the one on which the network was trained, as
-    far as it is available. Use a new name for changed weights: results are identified by the name,
-    and the log contains the file's SHA-256.
+    The file, a state dict in ``$TORCH_HOME/hub/checkpoints``, is read as `gleak.training.untrained`
+    reads one: see `Pretrained` there. The public dataset should be the one on which the network was
+    trained, as far as it is available.
     """
 
     weights: str = parameter("weights.pth", "name of the file", pattern=FILE_NAME)
@@ -281,8 +258,7 @@ class PretrainedSpec(KnowledgeSpec):
         """Build the network with the parameters of the file.
 
         Raises:
-            ArtifactError: the file is missing or altered, contains anything but tensors, tensors
-                with other names or shapes, or values that are not finite.
+            ArtifactError: the file is missing or altered, or does not fit the network.
         """
         network = self.build(shape, classes)
         path, state = read_weights(self.weights)
@@ -294,33 +270,21 @@ class PretrainedSpec(KnowledgeSpec):
 class ImageGenerator(Protocol):
     """Network that generates an image from a code and a class.
 
-    Args:
-        code_size: length of a code, whose prior is a standard normal distribution.
-        classes: number of classes; labels count from 0.
+    The prior of a code is a standard normal distribution; labels count from 0.
     """
 
     code_size: int
     classes: int
 
     def generate(self, codes: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Generate images of Shape (M, C, H, W) in [0, 1].
-
-        Args:
-            codes: Shape (M, code_size).
-            labels: Shape (M), class indices.
-        """
+        """Map codes, Shape (M, code_size), and labels, (M), to images, (M, C, H, W) in [0, 1]."""
 
 
 class GenerativeSpec(KnowledgeSpec):
     """Base class of networks that are an `ImageGenerator` of the victims' classes."""
 
     def check_victims(self, victims: DatasetSpec, client: ClientSpec) -> None:
-        """Check that classes and training samples suit the victims.
-
-        Raises:
-            IncompatibleError: the public dataset is another one, whose classes differ; see also
-                `KnowledgeSpec.check_victims`.
-        """
+        """Check also that the public dataset is the victims', whose classes it then has."""
         if self.public not in (OWN, victims.name):
             raise IncompatibleError(
                 f"knowledge {self} generates images of the classes of {self.public}, but the "
@@ -331,12 +295,7 @@ class GenerativeSpec(KnowledgeSpec):
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Training of knowledge on a public dataset; identifies a file ``knowledge.h5``.
-
-    Args:
-        dataset: the public dataset.
-        knowledge: the network's spec, without its field ``public``.
-    """
+    """Training of knowledge, without ``public``, on a dataset: identifies ``knowledge.h5``."""
 
     dataset: DatasetSpec
     knowledge: KnowledgeSpec
@@ -363,8 +322,7 @@ class Pretraining:
         """Parse the levels of a path, which must be canonical so that each result has one path.
 
         Raises:
-            SpecError: see `parse`; or defaults are written out, or fields are not in order.
-            IncompatibleError: see `parse`.
+            SpecError: defaults are written out, or fields are not in order; see also `parse`.
         """
         pretraining = cls.parse(texts["dataset"], texts["knowledge"])
         for level, text in pretraining.strings().items():
@@ -384,14 +342,7 @@ class Pretraining:
 
 
 class LayerShape(NamedTuple):
-    """Shape of a convolution with a bias and a square kernel.
-
-    Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
-        sides: height and width of the outputs.
-        kernel: side of the kernel.
-    """
+    """Shape of a convolution with a bias and a square kernel; ``sides`` are those of outputs."""
 
     inputs: int
     outputs: int
@@ -413,21 +364,26 @@ def dense_shape(inputs: int, outputs: int) -> LayerShape:
     return LayerShape(inputs, outputs, (1, 1), kernel=1)
 
 
-def total_multiply_adds(layers: Iterable[LayerShape]) -> int:
-    return sum(layer.multiply_adds for layer in layers)
+class LayeredSpec(TrainedSpec):
+    """Base class of trained networks whose costs are those of a list of layers."""
 
+    @abstractmethod
+    def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
+        """Return the shapes of all convolutions and dense layers."""
 
-def total_parameters(layers: Iterable[LayerShape]) -> int:
-    return sum(layer.weights + layer.outputs for layer in layers)
+    @override
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        return sum(layer.multiply_adds for layer in self.layers(shape, classes))
+
+    @override
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        return sum(layer.weights + layer.outputs for layer in self.layers(shape, classes))
 
 
 class Pyramid(NamedTuple):
-    """Sizes of the features of a network that halves images.
+    """Sizes of the features of a network that halves images of ``channels``.
 
-    Args:
-        channels: of an image.
-        sides: height and width of the images and after each halving.
-        widths: channels of the features at each of these.
+    ``sides`` are height and width before and after each halving, ``widths`` the channels at these.
     """
 
     channels: int
@@ -454,17 +410,12 @@ def halved(sides: Sides) -> Sides:
 def pyramid(shape: tuple[int, ...], width: int, widest: int, halvings: int | None) -> Pyramid:
     """Return the sizes of features, whose channels double after each halving.
 
-    Args:
-        shape: of an image, (C, H, W).
-        width: channels before any halving.
-        widest: largest number of channels, in multiples of ``width``.
-        halvings: number of halvings; None: as many as leave sides of `SMALLEST_SIDE` or more.
+    Of images (C, H, W) there are ``width`` channels before any halving, at most ``widest`` times as
+    many later. ``halvings`` None: as many as leave sides of `SMALLEST_SIDE` or more.
     """
     channels, height, base = shape
-    sides = [(height, base)]
-    while (
-        len(sides) <= halvings if halvings is not None else min(halved(sides[-1])) >= SMALLEST_SIDE
-    ):
+    sides, smallest = [(height, base)], SMALLEST_SIDE if halvings is None else 0
+    while len(sides) - 1 != halvings and min(halved(sides[-1])) >= smallest:
         sides.append(halved(sides[-1]))
     return Pyramid(channels, sides, [width * min(2**level, widest) for level in range(len(sides))])
 

@@ -15,7 +15,6 @@ from gleak.knowledge.base import (
     LayerShape,
     PretrainedSpec,
     dense_shape,
-    total_multiply_adds,
 )
 
 if TYPE_CHECKING:
@@ -28,30 +27,29 @@ CONDITION = 2 * CODE
 """Length of a code concatenated with a class embedding."""
 MULTIPLIERS = (16, 16, 8, 4, 2, 1)
 """Channels at each resolution, in multiples of the width."""
-REDUCTION = 4
 ATTENTION_SIDE, ATTENTION_BLOCK = 64, 8
 """Side of the features on which attention works, and number of the block before which it does."""
 ATTENTION_MULTIPLIER = MULTIPLIERS[ATTENTION_BLOCK // 2]
 ATTENTION_REDUCTION = 8
 
 
-def block_shapes(inputs: int, outputs: int, side: int, *, enlarges: bool) -> list[LayerShape]:
-    """Return the shapes of a block's convolutions; features are enlarged before the second."""
-    inner, before, after = inputs // REDUCTION, (side, side), (side * (1 + enlarges),) * 2
-    return [
-        LayerShape(inputs, inner, before, kernel=1),
-        LayerShape(inner, inner, after),
-        LayerShape(inner, inner, after),
-        LayerShape(inner, outputs, after, kernel=1),
-    ]
-
-
 def all_blocks(width: int) -> list[list[LayerShape]]:
-    """Return the shapes of all blocks: at each resolution one keeps it and one doubles it."""
+    """Return the shapes of the convolutions of all blocks.
+
+    At each resolution one block keeps it and one doubles it, before its second convolution.
+    """
     blocks, side = [], FIRST_SIDE
     for wide, thin in pairwise(width * multiplier for multiplier in MULTIPLIERS):
-        blocks.append(block_shapes(wide, wide, side, enlarges=False))
-        blocks.append(block_shapes(wide, thin, side, enlarges=True))
+        for outputs, larger in ((wide, side), (thin, 2 * side)):
+            inner, sides = wide // 4, (larger, larger)
+            blocks.append(
+                [
+                    LayerShape(wide, inner, (side, side), kernel=1),
+                    LayerShape(inner, inner, sides),
+                    LayerShape(inner, inner, sides),
+                    LayerShape(inner, outputs, sides, kernel=1),
+                ]
+            )
         side *= 2
     return blocks
 
@@ -86,12 +84,8 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
     )
     width: int = parameter(128, "channels before the last layer", source="Brock et al. 2019", ge=4)
 
+    @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Check that images have the size of generated ones.
-
-        Raises:
-            IncompatibleError: they have another shape.
-        """
         if shape != IMAGE:
             raise IncompatibleError(
                 f"knowledge {self} generates images of shape {IMAGE}, not {shape}"
@@ -112,14 +106,15 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """Return the multiply-adds, without the matrix products of the attention."""
-        return total_multiply_adds([*self._with_bias(), *self._without_bias(classes)])
+        layers = [*self._with_bias(), *self._without_bias(classes)]
+        return sum(layer.multiply_adds for layer in layers)
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         biased, bare = self._with_bias(), self._without_bias(classes)
+        biases = sum(layer.outputs for layer in biased)
         last_normalisation, gain = 2 * self.width, 1
-        biases = sum(layer.outputs for layer in biased) + last_normalisation + gain
-        return sum(layer.weights for layer in [*biased, *bare]) + biases
+        return sum(layer.weights for layer in [*biased, *bare]) + biases + last_normalisation + gain
 
     def _with_bias(self) -> list[LayerShape]:
         first = dense_shape(CONDITION, FIRST_SIDE**2 * MULTIPLIERS[0] * self.width)

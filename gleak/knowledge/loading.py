@@ -19,15 +19,9 @@ from gleak.core.lazy import torch
 from gleak.core.registry import parse
 from gleak.knowledge.base import KnowledgeSpec
 
-BYTES = 8
-BRIGHTEST = 255
-
 
 def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, torch.nn.Module]:
-    """Load a network from ``knowledge.h5``, in evaluation mode.
-
-    Returns:
-        The registered name of its spec, and the network.
+    """Load the name of a spec, and its network in evaluation mode, from ``knowledge.h5``.
 
     Raises:
         ArtifactError: the file is bad, is for samples of another shape, or its parameters do not
@@ -39,10 +33,8 @@ def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, torch.nn.Mo
         raise ArtifactError(f"{path}: for samples of shape {trained}, but these have {shape}")
     spec: KnowledgeSpec = parse("knowledge", artifact.knowledge)
     network = spec.build(trained, artifact.classes)
-    state = {
-        name: torch.from_numpy(np.asarray(value))
-        for name, value in {**artifact.parameters, **artifact.buffers}.items()
-    }
+    stored = {**artifact.parameters, **artifact.buffers}
+    state = {name: torch.from_numpy(np.asarray(value)) for name, value in stored.items()}
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
@@ -51,17 +43,13 @@ def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, torch.nn.Mo
 
 
 def fingerprints(images: np.ndarray) -> np.ndarray:
-    """Compute a hash of each image, equal for equal images.
+    """Compute a hash of each image, of 8-bit intensities or intensities in [0, 1].
 
-    Args:
-        images: Shape (M, ...), 8-bit intensities, or intensities in [0, 1].
-
-    Returns:
-        Shape (M), uint64.
+    Shapes (M, ...) to (M), uint64.
     """
     if images.dtype != np.uint8:
-        images = np.rint(images * BRIGHTEST).astype(np.uint8)
-    digests = [blake2b(image.tobytes(), digest_size=BYTES).digest() for image in images]
+        images = np.rint(images * 255).astype(np.uint8)
+    digests = [blake2b(image.tobytes(), digest_size=8).digest() for image in images]
     return np.array([int.from_bytes(digest, "little") for digest in digests], dtype=np.uint64)
 
 

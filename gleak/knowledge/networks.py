@@ -27,11 +27,7 @@ COLOURS = 3
 
 
 class Residual(nn.Module):
-    """Two convolutions with an identity shortcut.
-
-    Args:
-        width: number of channels.
-    """
+    """Two convolutions with an identity shortcut."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -44,15 +40,10 @@ class Residual(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """Network that encodes images and decodes codes.
+    """Network that encodes images and decodes codes, small images of ``channels`` as vectors.
 
     The encoder's output is added to the logits of the downscaled image, in the first channels of
     the code, and the decoder's output to the upscaled logits; both are zero before training.
-
-    Args:
-        pyramid: sizes of the features.
-        channels: of a code, as a small image.
-        size: length of a code.
     """
 
     def __init__(self, pyramid: Pyramid, channels: int, size: int) -> None:
@@ -77,11 +68,9 @@ class Autoencoder(nn.Module):
 
     def decode(self, codes: Tensor) -> Tensor:
         shape = (self.channels, *self.pyramid.sides[-1])
-        filled = functional.pad(codes, (0, math.prod(shape) - self.size))
-        picture = filled.unflatten(1, shape)
-        large = functional.interpolate(
-            with_channels(picture, self.pyramid.channels), self.pyramid.sides[0]
-        )
+        picture = functional.pad(codes, (0, math.prod(shape) - self.size)).unflatten(1, shape)
+        small = with_channels(picture, self.pyramid.channels)
+        large = functional.interpolate(small, self.pyramid.sides[0])
         images: Tensor = (self.decoder(picture) + large).sigmoid()
         return images
 
@@ -98,15 +87,9 @@ class Decoder(nn.Module):
     """Decoder from codes and classes to images; a `gleak.knowledge.base.ImageGenerator`.
 
     The first values of a code and the picture of its class are added to give the logits of a coarse
-    image, which is upscaled (nearest neighbour, whose gradient is deterministic on GPUs). The
-    output of the layers, zero before training, is added to it. Before training all classes look
-    alike.
-
-    Args:
-        pyramid: sizes of the features.
-        coarse: height and width of the coarse image in the first values of a code.
-        size: length of a code.
-        classes: number of classes.
+    image of sides ``coarse``, which is upscaled (nearest neighbour, whose gradient is deterministic
+    on GPUs). The output of the layers, zero before training, is added to it. Before training all
+    classes look alike.
     """
 
     def __init__(self, pyramid: Pyramid, coarse: Sides, size: int, classes: int) -> None:
@@ -123,7 +106,6 @@ class Decoder(nn.Module):
         self.rest = nn.Sequential(*up)
 
     def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """Generate images; see `gleak.knowledge.base.ImageGenerator.generate`."""
         features = self.first(with_class(codes, labels, self.classes))
         pictures: Tensor = self.pictures(labels)
         coarse = (pictures + codes[:, : pictures.shape[1]]).unflatten(1, (-1, *self.coarse))
@@ -144,7 +126,7 @@ class Encoder(nn.Module):
     """Encoder that returns a normal distribution of codes for each image and class.
 
     Before training the mean is the difference between the downscaled image and the picture of its
-    class, so that the decoder reconstructs the downscaled image. Arguments as for `Decoder`.
+    class, so that the decoder reconstructs the downscaled image.
     """
 
     def __init__(self, pyramid: Pyramid, coarse: Sides, size: int, classes: int) -> None:
@@ -158,15 +140,9 @@ class Encoder(nn.Module):
         self.last = zero_initialised(nn.Linear(math.prod(pyramid.last) + classes, 2 * size))
 
     def forward(self, images: Tensor, labels: Tensor, pictures: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute means and log variances of codes.
+        """Compute means and log variances of codes, Shape (M, code size) each.
 
-        Args:
-            images: Shape (M, C, H, W) in [0, 1].
-            labels: Shape (M).
-            pictures: of these classes, in the decoder, flat.
-
-        Returns:
-            Shape (M, code size) each.
+        Images have Shape (M, C, H, W) in [0, 1]; ``pictures`` are the decoder's of their classes.
         """
         features = with_class(self.features(images), labels, self.classes)
         shift, change = self.last(features).chunk(2, 1)
@@ -197,9 +173,6 @@ class UNet(nn.Module):
     """Enhancement of images by a residual.
 
     Ronneberger et al. (2015), with instance normalisation; ROG Appendix A.
-
-    Args:
-        pyramid: sizes of the features.
     """
 
     def __init__(self, pyramid: Pyramid) -> None:
@@ -227,14 +200,9 @@ class UNet(nn.Module):
 
 
 class TagClassifier(nn.Module):
-    """Image classifier; the classes with the highest scores are the tags.
+    """Image classifier; the ``number`` classes with the highest scores are the tags.
 
     Features are normalised over each image, so that images do not interact.
-
-    Args:
-        pyramid: sizes of the features.
-        classes: number of classes.
-        number: number of tags.
     """
 
     def __init__(self, pyramid: Pyramid, classes: int, number: int) -> None:
@@ -272,12 +240,7 @@ def normed_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
 
 
 class Normalisation(nn.Module):
-    """Normalisation by statistics that are stored for several truncations.
-
-    Args:
-        channels: number of channels.
-        truncation: determines the statistics.
-    """
+    """Normalisation by statistics that are stored for several truncations."""
 
     running_means: Tensor
     running_vars: Tensor
@@ -289,7 +252,6 @@ class Normalisation(nn.Module):
         self.register_buffer("running_vars", torch.ones(STATISTICS, channels))
 
     def normalised(self, features: Tensor) -> Tensor:
-        """Normalise features; Shape (M, channels, H, W), in and out."""
         mean, variance = self.running_means[self.row], self.running_vars[self.row]
         return functional.batch_norm(features, mean, variance, eps=EPSILON)
 
@@ -322,10 +284,7 @@ class PlainNormalisation(Normalisation):
 class ResidualBlock(nn.Module):
     """Four convolutions and a shortcut that drops surplus channels.
 
-    Args:
-        convolutions: their shapes; features are enlarged to the outputs' before the second.
-        condition: length of the condition.
-        truncation: see `Normalisation`.
+    Features are enlarged to the sides of the outputs before the second convolution.
     """
 
     def __init__(
@@ -339,7 +298,6 @@ class ResidualBlock(nn.Module):
             self.add_module(f"conv_{index}", normed_conv(layer.inputs, layer.outputs, layer.kernel))
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:
-        """Map Shape (M, inputs, H, W) to (M, outputs, H, W), twice as large if enlarging."""
         last, outputs = self.convolutions[-1], features
         for index in range(len(self.convolutions)):
             norm, conv = (self.get_submodule(f"{kind}_{index}") for kind in ("bn", "conv"))
@@ -353,8 +311,7 @@ class ResidualBlock(nn.Module):
 class SelfAttention(nn.Module):
     """Self-attention between the positions of an image (Zhang et al. 2019).
 
-    Args:
-        shapes: of the convolutions to queries, keys, values and outputs.
+    The convolutions are those to queries, keys, values and outputs.
     """
 
     def __init__(self, shapes: Sequence[LayerShape]) -> None:
@@ -382,7 +339,7 @@ class Synthesis(nn.Module):
         blocks: shapes of the convolutions of each `ResidualBlock`.
         attention: shapes for a `SelfAttention`, by the number of the block before which it is.
         condition: length of a condition.
-        truncation: see `Normalisation`.
+        truncation: determines the statistics of `Normalisation`.
     """
 
     def __init__(
@@ -417,13 +374,8 @@ class Synthesis(nn.Module):
 class BigGANDeep(nn.Module):
     """Generator of BigGAN-deep, for inference; its tensors have the names of published files.
 
-    It is a `gleak.knowledge.base.ImageGenerator`.
-
-    Args:
-        blocks, attention: see `Synthesis`.
-        code: length of a code, and of a class embedding.
-        classes: number of classes.
-        truncation: standard deviation of codes.
+    It is a `gleak.knowledge.base.ImageGenerator`, whose codes and class embeddings have length
+    ``code`` and whose codes have the standard deviation ``truncation``.
     """
 
     def __init__(
@@ -440,7 +392,6 @@ class BigGANDeep(nn.Module):
         self.generator = Synthesis(blocks, attention, 2 * code, truncation)
 
     def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """Generate images; see `gleak.knowledge.base.ImageGenerator.generate`."""
         embedded = self.embeddings(functional.one_hot(labels, self.classes).to(codes.dtype))
         images: Tensor = self.generator(torch.cat([self.truncation * codes, embedded], 1))
         return (images + 1) / 2

@@ -13,16 +13,14 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.knowledge.base import (
     SMALLEST_SIDE,
+    LayeredSpec,
     LayerShape,
     Losses,
     Pyramid,
-    TrainedSpec,
     Trainer,
     conv3x3,
     pyramid,
     take_step,
-    total_multiply_adds,
-    total_parameters,
 )
 
 if TYPE_CHECKING:
@@ -34,13 +32,14 @@ MODES = ("nearest", "bilinear", "bicubic")
 REACH = 3
 """Radius of the blur's kernel, in standard deviations."""
 SHARPEST = 0.1
+"""Images are not blurred by smaller deviations, in pixels."""
 LEAK = 0.2
 PATCH_HALVINGS = 3
 SMALLEST_PATCH = 4
 
 
 @register("postprocessor")
-class Postprocessor(TrainedSpec):
+class Postprocessor(LayeredSpec):
     """U-Net that enhances reconstructions, trained against a PatchGAN on degraded images.
 
     Images are degraded in three ways, in random order: downscaling and upscaling, noise, and blur.
@@ -71,17 +70,13 @@ class Postprocessor(TrainedSpec):
     )
 
     def pyramid(self, shape: tuple[int, ...]) -> Pyramid:
-        """Return the sizes of features of images (C, H, W), with at most four halvings."""
+        """Return the sizes of features of images, with at most four halvings."""
         channels, sides, widths = pyramid(shape, self.width, WIDEST, None)
         return Pyramid(channels, sides[: DEEPEST + 1], widths[: DEEPEST + 1])
 
+    @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Check that images are large enough.
-
-        Raises:
-            IncompatibleError: features are too small to normalise after one halving, or images to
-                downscale.
-        """
+        # Features are normalised after one halving, which needs several pixels.
         least = max(2 * SMALLEST_SIDE, self.scale)
         if min(shape[1:]) < least:
             raise IncompatibleError(
@@ -99,24 +94,15 @@ class Postprocessor(TrainedSpec):
         return PostprocessorTrainer(self.build(shape, classes), self, shape)
 
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of the U-Net, without the few of the discriminator."""
-        return total_multiply_adds(self._layers(shape))
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_parameters(self._layers(shape))
-
-    def _layers(self, shape: tuple[int, ...]) -> list[LayerShape]:
-        """Return the shapes of all convolutions of the U-Net."""
+    def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
+        """Return the convolutions of the U-Net, without the few of the discriminator."""
         channels, sides, widths = sizes = self.pyramid(shape)
-        steps = sizes.steps
         return [
             LayerShape(channels, widths[0], sides[0]),
             *(LayerShape(wide, wide, side) for side, wide in zip(sides, widths, strict=True)),
-            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in steps),
-            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in steps),
-            *(LayerShape(2 * thin, thin, large) for (large, thin), _ in steps),
+            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in sizes.steps),
+            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in sizes.steps),
+            *(LayerShape(2 * thin, thin, large) for (large, thin), _ in sizes.steps),
             LayerShape(widths[0], channels, sides[0]),
         ]
 
@@ -139,11 +125,6 @@ def patch_discriminator(pyramid: Pyramid) -> torch.nn.Sequential:
 class PostprocessorTrainer(Trainer):
     """Trainer on the mean absolute error plus an adversarial loss, with an Adam for each network.
 
-    Args:
-        network: the U-Net.
-        spec: weights, learning rate and degradations.
-        shape: of an image.
-
     ROG Appendix A; the adversarial loss is the non-saturating one of Goodfellow et al. (2014).
     """
 
@@ -152,9 +133,8 @@ class PostprocessorTrainer(Trainer):
         self.discriminator = patch_discriminator(spec.pyramid(shape))
         super().__init__(network, discriminator=self.discriminator)
         self.optimizers["generator"] = torch.optim.Adam(network.parameters(), spec.lr)
-        self.optimizers["discriminator"] = torch.optim.Adam(
-            self.discriminator.parameters(), spec.lr
-        )
+        judged = self.discriminator.parameters()
+        self.optimizers["discriminator"] = torch.optim.Adam(judged, spec.lr)
 
     @override
     def learn(
@@ -187,15 +167,9 @@ def degrade(
 ) -> torch.Tensor:
     """Downscale and upscale images, add noise and blur, each image in its own random order.
 
-    Args:
-        images: Shape (M, C, H, W) in [0, 1].
-        generator: on the CPU, so that draws do not depend on the device.
-        scale: downscaling factor, with a random mode of `MODES`.
-        noise: largest standard deviation; that of each image is uniform between 0 and this.
-        blur: largest standard deviation of the Gaussian kernel, in pixels, likewise.
-
-    Returns:
-        Shape (M, C, H, W) in [0, 1].
+    Images have Shape (M, C, H, W) in [0, 1]. Downscaling has a random mode of `MODES`; the standard
+    deviations of noise and blur are uniform between 0 and the given ones. The generator is on the
+    CPU, so that draws do not depend on the device.
     """
     degraded = []
     for image in images.split(1):
@@ -203,11 +177,11 @@ def degrade(
             if step == 0:
                 mode = MODES[int(torch.randint(len(MODES), (), generator=generator))]
                 image = rescale(image, scale, mode)
-            elif step == 1:
-                share = float(torch.rand((), generator=generator))
+                continue
+            share = float(torch.rand((), generator=generator))
+            if step == 1:
                 image = add_noise(image, noise * share, generator)
             else:
-                share = float(torch.rand((), generator=generator))
                 image = gaussian_blur(image, blur * share)
         degraded.append(image.clamp(0, 1))
     return torch.cat(degraded)
@@ -227,10 +201,7 @@ def add_noise(images: torch.Tensor, deviation: float, generator: torch.Generator
 
 
 def gaussian_blur(images: torch.Tensor, deviation: float) -> torch.Tensor:
-    """Blur by a Gaussian kernel, with replicated borders; Shape (M, C, H, W).
-
-    Images are not changed by deviations below 0.1 pixels.
-    """
+    """Blur by a Gaussian kernel, with replicated borders; Shape (M, C, H, W)."""
     if deviation < SHARPEST:
         return images
     reach = max(1, round(REACH * deviation))

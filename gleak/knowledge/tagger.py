@@ -13,15 +13,13 @@ from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.knowledge.base import (
     EvaluatorSpec,
+    LayeredSpec,
     LayerShape,
     LossTrainer,
     Pyramid,
-    TrainedSpec,
     Trainer,
     dense_shape,
     pyramid,
-    total_multiply_adds,
-    total_parameters,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ WIDEST = 4
 
 
 @register("tagger")
-class Tagger(EvaluatorSpec, TrainedSpec):
+class Tagger(EvaluatorSpec, LayeredSpec):
     """Convolutional classifier; the tags of an image are the most likely classes.
 
     ROG's tagger has 9,600 classes, several of which can apply to an image, and returns as many tags
@@ -46,16 +44,12 @@ class Tagger(EvaluatorSpec, TrainedSpec):
     tags: int = parameter(3, "number of tags of an image", source="ours", ge=1)
 
     def pyramid(self, shape: tuple[int, ...]) -> Pyramid:
-        """Return the sizes of features of images (C, H, W), halved to about four pixels."""
+        """Return the sizes of features of images, halved to about four pixels."""
         return pyramid(shape, self.width, WIDEST, None)
 
     @override
     def check(self, dataset: DatasetSpec) -> None:
-        """Check that there are more classes than tags and do the other checks.
-
-        Raises:
-            IncompatibleError: all images would have the same tags; see also `KnowledgeSpec.check`.
-        """
+        """Check also that there are more classes than tags: else all images have the same."""
         super().check(dataset)
         if dataset.classes is not None:
             self._check_classes(dataset.classes)
@@ -67,12 +61,8 @@ class Tagger(EvaluatorSpec, TrainedSpec):
                 f"{classes} classes; lower tags, or choose another public dataset"
             )
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> TagClassifier:
-        """Build the classifier.
-
-        Raises:
-            IncompatibleError: there are at most as many classes as tags.
-        """
         from gleak.knowledge.networks import TagClassifier
 
         self._check_classes(classes)
@@ -88,15 +78,7 @@ class Tagger(EvaluatorSpec, TrainedSpec):
         )
 
     @override
-    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_multiply_adds(self._layers(shape, classes))
-
-    @override
-    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_parameters(self._layers(shape, classes))
-
-    def _layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
-        """Return the shapes of all layers."""
+    def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
         channels, sides, widths = sizes = self.pyramid(shape)
         return [
             LayerShape(channels, widths[0], sides[0]),

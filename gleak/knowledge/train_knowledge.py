@@ -22,12 +22,7 @@ POINTS = 200
 
 
 class Curves:
-    """Mean losses over each ``stride`` training steps.
-
-    Args:
-        stride: number of steps per point.
-        last: number of all steps; the last step always ends a point.
-    """
+    """Mean losses over each ``stride`` training steps; the ``last`` step always ends a point."""
 
     def __init__(self, stride: int, last: int) -> None:
         self.stride, self.last = stride, last
@@ -47,13 +42,6 @@ class Curves:
             self.losses.setdefault(name, []).append(torch.stack(values).mean().item())
         self._since = {}
 
-    @property
-    def latest(self) -> dict[str, float]:
-        return {name: values[-1] for name, values in self.losses.items()}
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {name: np.array(values) for name, values in self.losses.items()}
-
     def state(self) -> State:
         since = {f"since.{name}": torch.stack(values) for name, values in self._since.items()}
         losses = {f"losses.{name}": values for name, values in self.losses.items()}
@@ -61,13 +49,9 @@ class Curves:
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
         self.done, self.steps = int(state["done"]), state["steps"].tolist()
-        self.losses = {
-            name: values.tolist() for name, values in strip_prefix("losses", state).items()
-        }
-        self._since = {
-            name: list(torch.from_numpy(values))
-            for name, values in strip_prefix("since", state).items()
-        }
+        losses, since = strip_prefix("losses", state), strip_prefix("since", state)
+        self.losses = {name: values.tolist() for name, values in losses.items()}
+        self._since = {name: list(torch.from_numpy(values)) for name, values in since.items()}
 
 
 def train_knowledge(
@@ -76,15 +60,8 @@ def train_knowledge(
     """Train a network on the train split of a public dataset and write ``knowledge.h5``.
 
     Pretrained networks are read from their file and written in the same way. An interrupted
-    training resumes from ``checkpoint.h5`` next to the output, with the same result as without
-    interruption: the random numbers of a step depend on the seed and the step's index only.
-
-    Args:
-        spec: the network to train.
-        dataset_path: ``dataset.h5`` of the public dataset.
-        output: path of ``knowledge.h5``.
-        seed: of the run.
-        device: "auto", "cpu" or "cuda".
+    training resumes from ``checkpoint.h5`` next to the output, with the same result: the random
+    numbers of a step depend on the seed and the step's index only.
 
     Returns:
         See `gleak.runtime.checkpointing.Journal.earlier`.
@@ -122,7 +99,7 @@ def train_knowledge(
             parameters={name: value for name, value in state.items() if name in trained},
             buffers={name: value for name, value in state.items() if name not in trained},
             loss_step=np.array(curves.steps, dtype=int),
-            losses=curves.arrays(),
+            losses={name: np.array(values) for name, values in curves.losses.items()},
             fingerprints=known,
         ).write(output)
     return journal.earlier
@@ -134,9 +111,6 @@ def run_steps(
     """Run the remaining steps of a training, on samples drawn with replacement.
 
     Convolutions are deterministic on a GPU, too.
-
-    Returns:
-        All losses.
     """
     curves = Curves(-(-spec.steps // POINTS), spec.steps)
     if state := part.stored:
@@ -160,5 +134,5 @@ def run_steps(
             labels = torch.from_numpy(dataset.labels("train")[chosen]).long().to(device)
             generator = torch_stream(seed, "knowledge step", curves.done)
             curves.add(trainer.learn(images, labels, generator))
-            progress.advance(1, **curves.latest)
+            progress.advance(1, **{name: values[-1] for name, values in curves.losses.items()})
     return curves

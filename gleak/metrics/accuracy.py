@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 from typing_extensions import override
 
 from gleak.artifacts.model import Model
@@ -16,15 +14,11 @@ class TestAccuracy(ModelMetricSpec):
     """Share of test samples that the trained model classifies correctly (benign accuracy)."""
 
     source = "CPL Tables 7a and 8"
-    better: ClassVar[Literal["higher", "lower"]] = "higher"
+    better = "higher"
 
     @override
     def measure(self, model: Model) -> float:
-        """Return the test accuracy after the last epoch or round.
-
-        Raises:
-            MetricUnavailable: the dataset has no test samples.
-        """
+        """Return the test accuracy after the last epoch or round."""
         if not len(model.test_accuracy):
             raise MetricUnavailable("the dataset has no samples in its test split")
         return float(model.test_accuracy[-1])

@@ -27,9 +27,9 @@ class Comparison:
 
     Args:
         private: the truth, with properties of its updates.
-        estimate: Shape (V, N, *shape); the sample assigned to each true one, NaN if unassigned.
-        estimate_labels: Shape (V, N); labels are assigned independently of samples, with as many
-            equal pairs as possible, -1 if unassigned, or if the truth is unknown.
+        estimate: sample assigned to each true one, NaN if unassigned; Shape (V, N, *shape).
+        estimate_labels: labels, assigned independently of samples with as many equal pairs as
+            possible; -1 if unassigned, or if the truth is unknown; Shape (V, N).
         reconstruction: the whole artifact in its original order; None for the truth control.
         provenance: content of ``provenance.json`` beside the reconstruction (seconds, ...).
         levels: spec string of each level of the cell.
@@ -56,13 +56,7 @@ class Comparison:
 
     @property
     def victims(self) -> int:
-        """Number of victims."""
         return len(self.truth)
-
-    @property
-    def has_labels(self) -> bool:
-        """True if the true labels are known."""
-        return bool((self.truth_labels >= 0).all())
 
     @property
     def converged(self) -> np.ndarray:
@@ -123,8 +117,9 @@ class MetricSpec(ScoreSpec):
 
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the metric is defined for this cell; else it is left out of its scores."""
-        has_labels = comparison.has_labels or not self.needs_labels
-        return has_labels and comparison.private.modality in self.modalities
+        if self.needs_labels and (comparison.truth_labels < 0).any():
+            return False
+        return comparison.private.modality in self.modalities
 
     @abstractmethod
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -30,7 +30,7 @@ MOST_STEPS = 10**15
 LEAST_NOISE = 1e-8
 """Least noise multiplier for opacus, which does not return if powers of it are not finite."""
 LARGEST_LOSS = 700.0
-"""Losses at which a bound may be attained; the exponential of larger ones is not finite."""
+"""The exponential of larger privacy losses is not finite."""
 
 
 def reconstruction_bound(
@@ -55,7 +55,7 @@ def reconstruction_bound(
 
     Args:
         noise_multiplier: standard deviation of the noise over the largest norm of the sample's part
-            of a release, as in DP-SGD (``noise_multiplier`` of opacus).
+            of a release, as in DP-SGD and opacus.
         prior: probability of success without the release: 1 / n for n equally probable candidates.
         steps: releases that may use the sample.
         sampling_rate: probability that a step uses it (Poisson sampling).
@@ -71,14 +71,6 @@ def reconstruction_bound(
         Hayes, Mahloujifar and Balle 2023 (reconstruction robustness by the blow-up function), where
         the blow-up of a mixture is estimated by Monte Carlo; Balle, Cherubin and Hayes 2022.
     """
-    _check(noise_multiplier, prior, steps, sampling_rate)
-    with_all = gaussian_blow_up(noise_multiplier / math.sqrt(steps), prior)
-    if sampling_rate == 1 or with_all <= math.exp(EPSILON_ERROR) * prior:
-        return with_all
-    return min(with_all, _mixture_blow_up(noise_multiplier, prior, steps, sampling_rate))
-
-
-def _check(noise_multiplier: float, prior: float, steps: int, sampling_rate: float) -> None:
     ranges = {
         "noise_multiplier above 0": _real(noise_multiplier) > 0,
         "prior above 0 and below 1": 0 < _real(prior) < 1,
@@ -92,6 +84,10 @@ def _check(noise_multiplier: float, prior: float, steps: int, sampling_rate: flo
             raise ValueError(
                 f"reconstruction_bound: give {requirement}, numbers in the range of a float"
             )
+    with_all = gaussian_blow_up(noise_multiplier / math.sqrt(steps), prior)
+    if sampling_rate == 1 or with_all <= math.exp(EPSILON_ERROR) * prior:
+        return with_all
+    return min(with_all, _mixture_blow_up(noise_multiplier, prior, steps, sampling_rate))
 
 
 def _real(value: Any) -> float:
@@ -103,16 +99,10 @@ def _real(value: Any) -> float:
 
 
 def gaussian_blow_up(noise_multiplier: float, prior: float) -> float:
-    """Compute the largest probability under N(1, z^2) of an event of a given one under N(0, z^2).
-
-    Args:
-        noise_multiplier: z.
-        prior: probability of the event under N(0, z^2).
-    """
+    """Compute the largest probability under N(1, z^2) of an event, given that under N(0, z^2)."""
     with np.errstate(divide="ignore", over="ignore"):
-        return float(
-            scipy.special.ndtr(scipy.special.ndtri(prior) + 1 / np.float64(noise_multiplier))
-        )
+        shift = 1 / np.float64(noise_multiplier)
+        return float(scipy.special.ndtr(scipy.special.ndtri(prior) + shift))
 
 
 def _mixture_blow_up(
@@ -144,11 +134,9 @@ def _privacy_losses(noise_multiplier: float, steps: int, sampling_rate: float) -
     loss = prv.PoissonSubsampledGaussianPRV(sampling_rate, noise_multiplier)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
-        size = (
-            math.inf
-            if noise_multiplier < LEAST_NOISE
-            else prv.compute_safe_domain_size([loss], [steps], EPSILON_ERROR, DELTA_ERROR)
-        )
+        size = math.inf
+        if noise_multiplier >= LEAST_NOISE:
+            size = prv.compute_safe_domain_size([loss], [steps], EPSILON_ERROR, DELTA_ERROR)
     mesh = EPSILON_ERROR / math.sqrt(steps * math.log(12 / DELTA_ERROR) / 2)
     if not 2 * size / mesh <= MOST_POINTS:
         raise MetricUnavailable(
@@ -166,11 +154,10 @@ class ReconstructionBound(GaussianNoiseMetric):
 
     It holds for attacks that know the network, the protocol, the prior and everything but what the
     noise protects: for ``dp`` the batch of a client as a whole; for ``fedcdp`` with ``sigma`` one
-    sample, all others being known. An attack succeeds if its guess is close enough, in any metric,
-    with any threshold; ``prior`` is the probability that the best guess without the update is. The
-    bound is that of `reconstruction_bound`, whose distribution without the unknown is centred in
-    the ball that contains all updates: noise multipliers are relative to the radius, half of the
-    sensitivity of `GaussianNoiseMetric`. It is attained for two candidates with opposite updates.
+    sample, all others being known. The bound is that of `reconstruction_bound`, whose distribution
+    without the unknown is centred in the ball that contains all updates: noise multipliers are
+    relative to the radius, half of the sensitivity of `GaussianNoiseMetric`. It is attained for two
+    candidates with opposite updates.
 
     Unavailable if the strength of the noise depends on the data (``fedcdp`` with ``snr``).
     """

@@ -17,6 +17,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import ArtifactError, RefusedError
 from gleak.knowledge.loading import check_disjoint, load_knowledge
+from gleak.metrics import score_table
 from gleak.metrics.audits.base import Broadcast, ParametersMetricSpec
 from gleak.metrics.base import (
     Comparison,
@@ -25,30 +26,12 @@ from gleak.metrics.base import (
     ModelMetricSpec,
     metrics_of,
 )
-from gleak.metrics.reconstruction.assignment import (
-    UNASSIGNED,
-    assign_labels,
-    found_mask,
-    gather,
-    match_samples,
-)
-from gleak.metrics.score_table import (
-    COLUMNS,
-    LEVEL_COLUMNS,
-    NOT_CONVERGED,
-    OK,
-    TYPES,
-    UNAVAILABLE,
-    UNMATCHED,
-    empty_scores,
-    save_refusal,
-    save_scores,
-)
+from gleak.metrics.reconstruction import assignment
+from gleak.metrics.reconstruction.assignment import UNASSIGNED, gather
+from gleak.metrics.score_table import LEVEL_COLUMNS, OK, TYPES, UNAVAILABLE
 from gleak.runtime import provenance
 
 logger = logging.getLogger(__name__)
-
-SATURABLE = ("psnr", "ssim")
 
 
 def score(
@@ -74,7 +57,8 @@ def score(
         knowledge: knowledge files of the attack; none may be trained on a victim's sample.
         evaluators: networks that score the attack; likewise.
 
-    Returns: The table, in the form of `gleak.metrics.score_table`; the file has nine digits of each
+    Returns:
+        The table, in the form of `gleak.metrics.score_table`; the file has nine digits of each
         value. For a cell that was refused in an earlier job, one row with its reason.
 
     Raises:
@@ -84,15 +68,15 @@ def score(
     try:
         comparison = compare(private, reconstruction, columns, knowledge, evaluators)
     except RefusedError as error:
-        return save_refusal(columns, str(error), output)
-    chosen = metrics if metrics is not None else metrics_of("attack")
-    applicable = [metric for metric in chosen if metric.applies(comparison)]
-    measured = pd.concat([empty_scores(), *(_measure(metric, comparison) for metric in applicable)])
+        return score_table.save_refusal(columns, str(error), output)
+    chosen = metrics_of("attack") if metrics is None else metrics
+    measured = [_measure(metric, comparison) for metric in chosen if metric.applies(comparison)]
     fixed = {name: columns[name] for name in (*LEVEL_COLUMNS, "grants")}
-    table = measured.assign(**fixed, reason="").astype(TYPES).reset_index(drop=True)
+    table = pd.concat([score_table.empty_scores(), *measured]).assign(**fixed, reason="")
+    table = table.astype(TYPES).reset_index(drop=True)
     if reconstruction is not None:
         _warn_if_saturated(table, reconstruction)
-    save_scores(table, output)
+    score_table.save_scores(table, output)
     return table
 
 
@@ -103,34 +87,17 @@ def compare(
     knowledge: Iterable[Path] = (),
     evaluators: Collection[Path] = (),
 ) -> Comparison:
-    """Read the truth and a reconstruction, and match their samples and labels.
-
-    Args:
-        private: the truth.
-        reconstruction: None for the truth control.
-        levels: spec string of each level, for metrics that need it.
-        knowledge: knowledge files of the attack.
-        evaluators: networks that score the attack.
-
-    Raises:
-        ArtifactError: they differ in victims, modality or the shape of a sample.
-        IncompatibleError: knowledge or a judge was trained on a victim's sample.
-    """
+    """Read the truth and a reconstruction, and match them; arguments and errors as for `score`."""
     truth = Private.read(private)
     check_disjoint(truth, str(private), [*knowledge, *evaluators])
     if reconstruction is None:
         return match_to_truth(truth, None, levels=levels)
     found = Reconstruction.read(reconstruction)
     _check_fit(private, truth, reconstruction, found)
-    matched = match_to_truth(truth, found, _provenance(reconstruction.parent), levels)
-    return replace(matched, evaluators=_networks(evaluators, truth.inputs.shape[2:]))
-
-
-def _networks(paths: Collection[Path], shape: tuple[int, ...]) -> dict[str, Any]:
-    """Load the networks by name; torch is imported only if there are any."""
-    if not paths:
-        return {}
-    return dict(load_knowledge(path, shape) for path in paths)
+    folder, shape = reconstruction.parent, truth.inputs.shape[2:]
+    recorded = provenance.load(folder) if (folder / provenance.FILE).is_file() else {}
+    networks = dict(load_knowledge(path, shape) for path in evaluators)
+    return replace(match_to_truth(truth, found, recorded, levels), evaluators=networks)
 
 
 def match_to_truth(
@@ -139,26 +106,13 @@ def match_to_truth(
     provenance: Mapping[str, Any] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Match the samples and labels of a reconstruction to the truth.
-
-    Args:
-        truth: true samples of V victims.
-        found: their reconstruction; None for the truth control.
-        provenance: provenance of the reconstruction, for cost metrics.
-        levels: spec string of each level, for metrics that need it.
-    """
-    estimate, labels = _assigned(truth, found) if found else (truth.inputs, truth.labels)
+    """Match the samples and labels of a reconstruction to the truth; None for the truth control."""
+    estimate, labels = truth.inputs, truth.labels
+    if found:
+        estimate = gather(found.inputs, assignment.match_samples(truth, found), np.nan)
+        labels = np.where(assignment.found_mask(found), found.labels, UNASSIGNED)
+        labels = gather(labels, assignment.assign_labels(truth.labels, labels), UNASSIGNED)
     return Comparison(truth, estimate, labels, found, dict(provenance or {}), levels or {})
-
-
-def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples and labels in the order of the true ones."""
-    order = match_samples(truth, found)
-    labels = np.where(found_mask(found), found.labels, UNASSIGNED)
-    return (
-        gather(found.inputs, order, np.nan),
-        gather(labels, assign_labels(truth.labels, labels), UNASSIGNED),
-    )
 
 
 def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Reconstruction) -> None:
@@ -179,19 +133,10 @@ def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Recon
             )
 
 
-def _provenance(folder: Path) -> dict[str, Any]:
-    """Return the provenance of the attack's job; empty if there is none."""
-    return provenance.load(folder) if (folder / provenance.FILE).is_file() else {}
-
-
 def measure(metric: MetricSpec, comparison: Comparison) -> np.ndarray:
     """Compute a metric, with its ``unmatched`` value for samples without a reconstruction.
 
-    Returns:
-        Shape (V, N) if per sample, (V) if per victim.
-
-    Raises:
-        MetricUnavailable: it cannot be computed here.
+    Shapes and errors are those of `MetricSpec.measure`.
     """
     values = metric.measure(comparison)
     if metric.per == "victim":
@@ -201,15 +146,18 @@ def measure(metric: MetricSpec, comparison: Comparison) -> np.ndarray:
 
 def _measure(metric: MetricSpec, comparison: Comparison) -> pd.DataFrame:
     """Return the rows of one metric: victim, sample, metric, value and status."""
-    shape = comparison.truth_labels.shape if metric.per == "sample" else (comparison.victims,)
+    status = np.where(comparison.converged, OK, score_table.NOT_CONVERGED)
     try:
         values = measure(metric, comparison)
-        status = _status(metric, comparison, shape)
+        if metric.per == "sample":
+            matched = metric.matched(comparison)
+            status = np.where(matched, status[:, None], score_table.UNMATCHED)
     except MetricUnavailable as reason:
         level = logging.WARNING if metric.per == "sample" else logging.INFO
         logger.log(level, "metric %s is unavailable: %s", metric, reason)
+        shape = comparison.truth_labels.shape if metric.per == "sample" else status.shape
         values, status = np.full(shape, np.nan), np.full(shape, UNAVAILABLE)
-    victim, *sample = (index.ravel() for index in np.indices(shape))
+    victim, *sample = (index.ravel() for index in np.indices(status.shape))
     return pd.DataFrame(
         {
             "victim": victim,
@@ -221,17 +169,9 @@ def _measure(metric: MetricSpec, comparison: Comparison) -> pd.DataFrame:
     )
 
 
-def _status(metric: MetricSpec, comparison: Comparison, shape: tuple[int, ...]) -> np.ndarray:
-    per_victim = np.where(comparison.converged, OK, NOT_CONVERGED)
-    if metric.per == "victim":
-        return per_victim
-    status = np.broadcast_to(per_victim[:, None], shape)
-    return np.where(metric.matched(comparison), status, UNMATCHED)
-
-
 def _warn_if_saturated(table: pd.DataFrame, reconstruction: Path) -> None:
     """Warn if a metric is the same for every image: its limit was measured, not the attack."""
-    for metric, rows in table[table["metric"].isin(SATURABLE)].groupby("metric"):
+    for metric, rows in table[table["metric"].isin(["psnr", "ssim"])].groupby("metric"):
         values = rows["value"].dropna()
         if len(values) > 1 and values.nunique() == 1:
             logger.warning(
@@ -256,8 +196,9 @@ def score_model(
         levels: spec string of each level up to the training.
         metrics: metrics to compute; None for every registered one of models, with its defaults.
 
-    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, for victim
-        0, later levels and grants empty; for a refused model, one row with the reason.
+    Returns:
+        The table, in the form of `gleak.metrics.score_table`: one row per metric, for victim 0,
+        later levels and grants empty; for a refused model, one row with the reason.
 
     Raises:
         ArtifactError: the file is invalid.
@@ -265,39 +206,9 @@ def score_model(
     try:
         subject = Model.read(model)
     except RefusedError as error:
-        return save_refusal(levels, str(error), output)
+        return score_table.save_refusal(levels, str(error), output)
     chosen = metrics_of("training") if metrics is None else metrics
-    return score_subject(chosen, subject, output, levels)
-
-
-def score_subject(
-    metrics: Iterable[Any], subject: object, output: Path, levels: Mapping[str, str]
-) -> pd.DataFrame:
-    """Compute metrics that need no reconstruction, and write the table of scores.
-
-    Args:
-        metrics: metrics of such a subject, one value each.
-        subject: what they measure: a model, or broadcast parameters.
-        output: table to write.
-        levels: spec string of each level up to the subject's own.
-
-    Returns:
-        The table: one row per metric, for victim 0, later levels and grants empty.
-    """
-    fixed = {**dict.fromkeys(LEVEL_COLUMNS, ""), **levels, "victim": 0, "grants": "", "reason": ""}
-    rows = [{**fixed, **_measure_subject(metric, subject)} for metric in metrics]
-    table = pd.DataFrame(rows, columns=COLUMNS).astype(TYPES)
-    save_scores(table, output)
-    return table
-
-
-def _measure_subject(metric: Any, subject: object) -> dict[str, object]:
-    """Return the metric, value and status of a row."""
-    try:
-        return {"metric": str(metric), "value": metric.measure(subject), "status": OK}
-    except MetricUnavailable as reason:
-        logger.warning("metric %s is unavailable: %s", metric, reason)
-        return {"metric": str(metric), "value": np.nan, "status": UNAVAILABLE}
+    return _score_subject(chosen, subject, output, levels)
 
 
 def score_parameters(
@@ -308,20 +219,10 @@ def score_parameters(
     seed: int,
     metrics: Sequence[ParametersMetricSpec] | None = None,
 ) -> pd.DataFrame:
-    """Audit broadcast parameters and write the table of scores.
+    """Audit broadcast parameters and write the table of scores, as `score_model` does.
 
-    Args:
-        parameters: ``parameters.h5``, or the ``model.h5`` of an honest server.
-        dataset: ``dataset.h5``, from whose train split the client draws; None: the audit uses the
-            parameters alone.
-        output: table to write, ``scores.csv``; equal inputs give equal bytes.
-        levels: spec string of each level up to the crafting.
-        seed: seed of the run.
-        metrics: metrics to compute; None for every registered one of parameters, with its defaults.
-
-    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, for victim
-        0, later levels and grants empty; an audit that does not apply is unavailable. For refused
-        parameters, one row with the reason.
+    The parameters are ``parameters.h5``, or the ``model.h5`` of an honest server. The client draws
+    from the train split of ``dataset.h5``; without it, audits use the parameters alone.
 
     Raises:
         ArtifactError: a file is invalid.
@@ -330,8 +231,25 @@ def score_parameters(
     try:
         sent = Model.read(parameters)
     except RefusedError as error:
-        return save_refusal(levels, str(error), output)
-    samples = None if dataset is None else Dataset.read(dataset)
-    broadcast = Broadcast(sent, samples, seed)
+        return score_table.save_refusal(levels, str(error), output)
+    broadcast = Broadcast(sent, None if dataset is None else Dataset.read(dataset), seed)
     chosen = metrics_of("crafting") if metrics is None else metrics
-    return score_subject(chosen, broadcast, output, levels)
+    return _score_subject(chosen, broadcast, output, levels)
+
+
+def _score_subject(
+    metrics: Iterable[Any], subject: object, output: Path, levels: Mapping[str, str]
+) -> pd.DataFrame:
+    """Compute metrics with one value per subject, and write the table of scores."""
+    fixed = {**dict.fromkeys(LEVEL_COLUMNS, ""), **levels, "victim": 0, "grants": "", "reason": ""}
+    rows = []
+    for metric in metrics:
+        try:
+            value, status = metric.measure(subject), OK
+        except MetricUnavailable as reason:
+            logger.warning("metric %s is unavailable: %s", metric, reason)
+            value, status = np.nan, UNAVAILABLE
+        rows.append({**fixed, "metric": str(metric), "value": value, "status": status})
+    table = pd.DataFrame(rows, columns=score_table.COLUMNS).astype(TYPES)
+    score_table.save_scores(table, output)
+    return table

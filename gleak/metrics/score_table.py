@@ -44,26 +44,15 @@ def empty_scores() -> pd.DataFrame:
 
 
 def refused_scores(levels: Mapping[str, str], reason: str) -> pd.DataFrame:
-    """Return the table of a refused cell.
-
-    Args:
-        levels: spec string of each level of the cell; other keys are ignored.
-        reason: reason of the refusal.
-    """
+    """Return the table of a refused cell; keys that are not levels are ignored."""
     given = {level: levels[level] for level in LEVEL_COLUMNS if level in levels}
-    row = {**dict.fromkeys(COLUMNS, ""), **given, "status": REFUSED, "reason": reason}
-    nothing = {"victim": 0, "sample": pd.NA, "value": float("nan")}
-    return pd.DataFrame([{**row, **nothing}], columns=COLUMNS).astype(TYPES)
+    row: dict[str, Any] = {**dict.fromkeys(COLUMNS, ""), **given, "reason": reason}
+    row |= {"status": REFUSED, "victim": 0, "sample": pd.NA, "value": float("nan")}
+    return pd.DataFrame([row], columns=COLUMNS).astype(TYPES)
 
 
 def save_refusal(levels: Mapping[str, str], reason: str, output: Path) -> pd.DataFrame:
-    """Write the table of a cell that was refused in an earlier job, and return it.
-
-    Args:
-        levels: spec string of each level of the cell; other keys are ignored.
-        reason: reason of the refusal.
-        output: table to write.
-    """
+    """Write the table of a cell that was refused in an earlier job, and return it."""
     logger.warning("refused: %s", reason)
     table = refused_scores(levels, reason)
     save_scores(table, output)
@@ -87,10 +76,7 @@ def save_scores(table: pd.DataFrame, output: Path) -> None:
 
 
 def read_scores(paths: Iterable[Path | str]) -> pd.DataFrame:
-    """Read tables of scores and concatenate them.
-
-    Returns:
-        Columns `COLUMNS`; ``value`` is NaN and ``sample`` NA where the file is empty.
+    """Read tables of scores and concatenate them; NaN and NA where a file is empty.
 
     Raises:
         ArtifactError: a file is missing or not a table of scores; names it.

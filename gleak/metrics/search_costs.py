@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import numpy as np
 from typing_extensions import override
 
@@ -13,19 +11,21 @@ from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 from gleak.runtime.provenance import CPU
 
 
+def attacked(comparison: Comparison) -> Reconstruction:
+    """Return the reconstruction; raise `MetricUnavailable` for the truth control."""
+    if comparison.reconstruction is None:
+        raise MetricUnavailable("the truth control does not iterate: no attack was run")
+    return comparison.reconstruction
+
+
 class SearchMetric(MetricSpec):
     """Base of the metrics that are the reconstruction's field of the same name."""
 
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
+    per = "victim"
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Return the values of the field; Shape (V).
-
-        Raises:
-            MetricUnavailable: the attack does not record the field, or there was no attack.
-        """
-        values = getattr(_attacked(comparison), self.name)
+        values = getattr(attacked(comparison), self.name)
         if values is None:
             raise MetricUnavailable(
                 f"the attack does not iterate or does not record it: there is no /{self.name}"
@@ -34,42 +34,32 @@ class SearchMetric(MetricSpec):
 
 
 def job_record(comparison: Comparison, key: str) -> float:
-    """Return a number from the ``provenance.json`` of the attack's job.
-
-    Raises:
-        MetricUnavailable: no such file or key beside the reconstruction.
-    """
-    _attacked(comparison)
+    """Return a number from the ``provenance.json`` of the attack's job."""
+    attacked(comparison)
     if key not in comparison.provenance:
         raise MetricUnavailable(f"no {key!r} in a provenance.json beside the reconstruction")
     return float(comparison.provenance[key])
-
-
-def _attacked(comparison: Comparison) -> Reconstruction:
-    if comparison.reconstruction is None:
-        raise MetricUnavailable("the truth control does not iterate: no attack was run")
-    return comparison.reconstruction
 
 
 @register("iterations")
 class Iterations(SearchMetric):
     """Number of iterations for a victim, including those of restarts."""
 
-    unit: ClassVar[str] = "iterations"
+    unit = "iterations"
 
 
 @register("evaluations")
 class Evaluations(SearchMetric):
     """Number of evaluations of the attack's objective and its gradient for a victim."""
 
-    unit: ClassVar[str] = "evaluations"
+    unit = "evaluations"
 
 
 @register("restarts")
 class Restarts(SearchMetric):
     """Number of restarts of a victim's search after divergence or stagnation."""
 
-    unit: ClassVar[str] = "restarts"
+    unit = "restarts"
 
 
 @register("objective")
@@ -86,20 +76,14 @@ class Seconds(MetricSpec):
 
     On a CPU these are the CPU seconds of all threads (``cpu_seconds`` in its provenance), which
     depend less on the machine's other load than wall time does. On a GPU they are seconds of wall
-    time until the GPU has finished (``seconds``), since the CPU only launches the work. Victims run
-    as one batch, so each is assigned an equal share.
+    time until the GPU has finished (``seconds``). Victims run as one batch, in equal shares.
     """
 
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
-    unit: ClassVar[str] = "s"
+    per = "victim"
+    unit = "s"
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Return the seconds, the same for all victims; Shape (V).
-
-        Raises:
-            MetricUnavailable: the job did not record them.
-        """
         on_cpu = comparison.provenance.get("device", CPU) == CPU
         share = job_record(comparison, "cpu_seconds" if on_cpu else "seconds") / comparison.victims
         return np.full(comparison.victims, share)
@@ -112,14 +96,9 @@ class PeakMemory(MetricSpec):
     The job runs all victims together, so every victim is assigned the total.
     """
 
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
-    unit: ClassVar[str] = "MB"
+    per = "victim"
+    unit = "MB"
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Return the peak memory in megabytes, the same for all victims; Shape (V).
-
-        Raises:
-            MetricUnavailable: the job did not record it.
-        """
         return np.full(comparison.victims, job_record(comparison, "peak_memory_mb"))

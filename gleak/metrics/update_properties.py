@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.core.registry import register
-from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
+from gleak.metrics.base import Comparison, MetricSpec
 
-KILOBYTE = 1000
+
+class UpdateMetric(MetricSpec):
+    """Base of the metrics that are a ``field`` of the truth, averaged over observed rounds."""
+
+    per = "victim"
+    field: ClassVar[str]
+
+    @override
+    def applies(self, comparison: Comparison) -> bool:
+        """Return True if the field is known: not of captured clients."""
+        return super().applies(comparison) and getattr(comparison.private, self.field) is not None
+
+    @override
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        values = np.asarray(getattr(comparison.private, self.field), dtype=np.float64)
+        return np.asarray(values.reshape(comparison.victims, -1).mean(1))
 
 
 @register("drift")
-class Drift(MetricSpec):
+class Drift(UpdateMetric):
     """Relative error of approximating a victim's local steps by one step on its whole batch.
 
     ||mean of the steps' gradients - g|| / ||g||, where g is the gradient of the whole batch at the
     broadcast parameters: the error that attacks with client_model=one_step neglect. It describes
     the client before its defence and without dropout, for any attack (`gleak.simulation.drift`).
+    Clients that take one local step have none.
     """
 
     source = "AGIC Eq. 4"
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
-    unit: ClassVar[str] = "relative"
-
-    @override
-    def applies(self, comparison: Comparison) -> bool:
-        """Return True if clients take several local steps."""
-        return super().applies(comparison) and comparison.private.drift is not None
-
-    @override
-    def measure(self, comparison: Comparison) -> np.ndarray:
-        """Return the drift; Shape (V).
-
-        Raises:
-            MetricUnavailable: clients take one step, so there is no approximation.
-        """
-        if comparison.private.drift is None:
-            raise MetricUnavailable("clients take one local step, so there is no /drift")
-        return np.asarray(comparison.private.drift, dtype=np.float64)
+    unit = "relative"
+    field = "drift"
 
 
 @register("perturbation")
-class Perturbation(MetricSpec):
+class Perturbation(UpdateMetric):
     """Relative change of a victim's update by its defence, averaged over observed rounds.
 
     ||sent - computed|| / ||computed||, of all parameters as one vector: the transmitted update
@@ -57,31 +57,12 @@ class Perturbation(MetricSpec):
     """
 
     source = "ours"
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
-    unit: ClassVar[str] = "relative"
-
-    @override
-    def applies(self, comparison: Comparison) -> bool:
-        """Return True if clients were simulated."""
-        return super().applies(comparison) and comparison.private.perturbation is not None
-
-    @override
-    def measure(self, comparison: Comparison) -> np.ndarray:
-        """Return the mean over rounds; Shape (V).
-
-        Raises:
-            MetricUnavailable: the undefended updates of captured clients are unknown.
-        """
-        if comparison.private.perturbation is None:
-            raise MetricUnavailable(
-                "the undefended updates of captured clients are unknown, so there is no "
-                "/perturbation"
-            )
-        return np.asarray(comparison.private.perturbation, dtype=np.float64).mean(1)
+    unit = "relative"
+    field = "perturbation"
 
 
 @register("sent_kilobytes")
-class SentKilobytes(MetricSpec):
+class SentKilobytes(UpdateMetric):
     """Size of one client's update as sent in a round, averaged over observed rounds.
 
     In 1000 bytes, with codes of equal length: 32 bits per value, the bits that tell the levels
@@ -91,24 +72,12 @@ class SentKilobytes(MetricSpec):
     """
 
     source = "ours"
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
-    unit: ClassVar[str] = "kB"
-
-    @override
-    def applies(self, comparison: Comparison) -> bool:
-        """Return True if clients were simulated."""
-        return super().applies(comparison) and comparison.private.sent_bytes is not None
+    unit = "kB"
+    field = "sent_bytes"
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Return the mean over rounds; Shape (V).
-
-        Raises:
-            MetricUnavailable: the encoding that captured clients use is unknown.
-        """
-        if comparison.private.sent_bytes is None:
-            raise MetricUnavailable("captured clients do not tell how they encode what they send")
-        return np.asarray(comparison.private.sent_bytes, dtype=np.float64).mean(1) / KILOBYTE
+        return super().measure(comparison) / 1000
 
 
 @register("unique_samples")
@@ -121,10 +90,10 @@ class UniqueSamples(MetricSpec):
     """
 
     source = "MKOR Eq. 3"
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
-    unit: ClassVar[str] = "samples"
-    better: ClassVar[Literal["higher", "lower"]] = "higher"
-    needs_labels: ClassVar[bool] = True
+    per = "victim"
+    unit = "samples"
+    better = "higher"
+    needs_labels = True
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -27,7 +27,7 @@ Verdict = Literal["holds", "fails", "cannot tell", "no data"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ClaimedRange:
     """A mean, or the difference of two, and the range in which it lies by the claim.
 
     Args:
@@ -92,7 +92,7 @@ class Expectation(BaseModel):
 
     @property
     @abstractmethod
-    def comparisons(self) -> Sequence[Comparison]:
+    def comparisons(self) -> Sequence[ClaimedRange]:
         """Ranges of the means of one group and of their differences; the claim is all of them."""
 
     def check(self, names: Iterable[AxisLabels]) -> None:
@@ -189,11 +189,11 @@ class Order(Expectation):
 
     @property
     @override
-    def comparisons(self) -> Sequence[Comparison]:
+    def comparisons(self) -> Sequence[ClaimedRange]:
         steps = pairwise(range(len(self.order)))
         strict = self.relation == "<"
         low = self.margin if strict else -self.margin
-        return [Comparison(b, a, self.factor, low, strict=strict) for a, b in steps]
+        return [ClaimedRange(b, a, self.factor, low, strict=strict) for a, b in steps]
 
 
 class Baseline(Expectation):
@@ -226,13 +226,13 @@ class Baseline(Expectation):
 
     @property
     @override
-    def comparisons(self) -> Sequence[Comparison]:
+    def comparisons(self) -> Sequence[ClaimedRange]:
         others = range(1, len(self.order) + 1)
         strict = self.relation == "<"
         end = self.margin if strict else -self.margin
         if self.below is None:
-            return [Comparison(i, 0, low=end, strict=strict) for i in others]
-        return [Comparison(i, 0, high=-end, strict=strict) for i in others]
+            return [ClaimedRange(i, 0, low=end, strict=strict) for i in others]
+        return [ClaimedRange(i, 0, high=-end, strict=strict) for i in others]
 
 
 class Trend(Expectation):
@@ -256,14 +256,14 @@ class Trend(Expectation):
 
     @property
     @override
-    def comparisons(self) -> Sequence[Comparison]:
+    def comparisons(self) -> Sequence[ClaimedRange]:
         last = len(self.order) - 1
         if self.trend == "rises":
-            ends = Comparison(last, 0, low=self.margin, strict=True)
-            steps = [Comparison(i + 1, i, low=-self.slack) for i in range(last)]
+            ends = ClaimedRange(last, 0, low=self.margin, strict=True)
+            steps = [ClaimedRange(i + 1, i, low=-self.slack) for i in range(last)]
         else:
-            ends = Comparison(last, 0, high=-self.margin, strict=True)
-            steps = [Comparison(i + 1, i, high=self.slack) for i in range(last)]
+            ends = ClaimedRange(last, 0, high=-self.margin, strict=True)
+            steps = [ClaimedRange(i + 1, i, high=self.slack) for i in range(last)]
         return [ends, *(steps if last > 1 else [])]
 
 
@@ -281,9 +281,9 @@ class Closeness(Expectation):
 
     @property
     @override
-    def comparisons(self) -> Sequence[Comparison]:
+    def comparisons(self) -> Sequence[ClaimedRange]:
         others = range(1, len(self.order))
-        return [Comparison(i, 0, low=-self.within, high=self.within) for i in others]
+        return [ClaimedRange(i, 0, low=-self.within, high=self.within) for i in others]
 
 
 class Bound(Expectation):
@@ -294,8 +294,8 @@ class Bound(Expectation):
 
     @property
     @override
-    def comparisons(self) -> Sequence[Comparison]:
-        return [Comparison(0, low=self.at_least, high=self.at_most)]
+    def comparisons(self) -> Sequence[ClaimedRange]:
+        return [ClaimedRange(0, low=self.at_least, high=self.at_most)]
 
 
 SORTS: Mapping[str, type[Expectation]] = MappingProxyType(

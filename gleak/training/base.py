@@ -32,11 +32,7 @@ class History:
     test_accuracy: list[float] = field(default_factory=list)
 
     def append(self, loss: float, accuracy: Sequence[float]) -> None:
-        """Add the values of an epoch or round.
-
-        Raises:
-            FloatingPointError: the loss is not finite.
-        """
+        """Add the values of an epoch or round; raise `FloatingPointError` if the loss diverges."""
         self.train_loss.append(loss)
         self.test_accuracy += accuracy
         if not math.isfinite(loss):
@@ -60,42 +56,23 @@ class TrainingSpec(Spec):
         return 0.0
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Raise if a dataset has too few samples, as far as its spec tells.
-
-        Raises:
-            IncompatibleError: see `check_samples`.
-        """
+        """Raise `IncompatibleError` if a dataset has too few samples, as far as its spec tells."""
         if dataset.sizes is not None:
             self.check_samples(dataset.sizes["train"], str(dataset))
 
     def check_model(self, model: ModelSpec) -> None:
-        """Raise if the training does not support an architecture, as far as the specs tell.
-
-        Raises:
-            IncompatibleError: names both specs.
-        """
+        """Raise `IncompatibleError` for a model that is not supported, as far as the specs tell."""
 
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
-        """Raise if the training does not support a network.
+        """Raise `IncompatibleError` for a network that is not supported.
 
         Args:
             network: untrained, in evaluation mode; not changed.
             shape: shape of a sample.
-
-        Raises:
-            IncompatibleError: the network is not supported.
         """
 
     def check_samples(self, samples: int, dataset: str) -> None:
-        """Raise if the train split is too small.
-
-        Args:
-            samples: number of samples in the split.
-            dataset: spec of the dataset, for the error.
-
-        Raises:
-            IncompatibleError: there are too few samples.
-        """
+        """Raise `IncompatibleError`, which names the dataset, if its train split is too small."""
 
 
 class InitialisedSpec(TrainingSpec):
@@ -115,13 +92,7 @@ class InitialisedSpec(TrainingSpec):
     def train(
         self, model: torch.nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
     ) -> History:
-        """Initialise and train a model in place.
-
-        Args:
-            model: changed in place.
-            dataset: dataset with the train split.
-            seed: seed of the run.
-            journal: checkpoints of the job, if it writes any.
+        """Initialise and train a model in place; the journal has the job's checkpoints, if any.
 
         Raises:
             IncompatibleError: too few samples in the dataset's train split, or a training that
@@ -139,38 +110,23 @@ class InitialisedSpec(TrainingSpec):
             ) from error
 
     def rehearse(self, model: torch.nn.Module, dataset: Dataset, part: Part) -> None:
-        """Run what is computed on a GPU, on tensors without values; arguments as for `fit`.
-
-        Args:
-            model: on a `gleak.runtime.virtual_gpu.VirtualGPU`.
-            dataset: without values.
-            part: takes one step.
-        """
+        """Run one step of `fit` on a `gleak.runtime.virtual_gpu.VirtualGPU`, without values."""
         self.fit(model, dataset, 0, part)
 
     @abstractmethod
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         """Train from the initial parameters, in place.
 
-        Args:
-            model: changed in place.
-            dataset: dataset with the train split.
-            seed: seed of the run.
-            part: part of the job's checkpoint; the training resumes from it.
+        A training that was interrupted resumes from what ``part``, of a checkpoint, has stored.
         """
 
 
 def initialise(network: torch.nn.Module, init: Init, bound: float, seed: int) -> None:
-    """Draw all parameters of a network, on the CPU so that the device changes no draw.
+    """Draw all parameters of a network in place, on the CPU so that the device changes no draw.
 
-    Args:
-        network: changed in place.
-        init: "default" for the initialisation of torch's layers; "kaiming" for normal weights of
-            convolutions with variance 2 / (outputs x kernel size), and torch's for all other
-            parameters, as in torchvision's ResNets (He et al. 2015, section 2.2, backward case);
-            "uniform" on [-bound, bound].
-        bound: bound of the uniform initialisation.
-        seed: seed of the run.
+    "default" is the initialisation of torch's layers, "uniform" is on [-bound, bound]. "kaiming"
+    draws normal weights of convolutions with variance 2 / (outputs x kernel size), and torch's for
+    all other parameters, as torchvision's ResNets (He et al. 2015, section 2.2, backward case).
     """
     device = next(network.parameters()).device
     network.cpu()

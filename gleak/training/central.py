@@ -78,29 +78,24 @@ class Training:
             random = stream(self.seed, "training order", self.epoch)
             self.order = random.permutation(self.samples)
         batch = self.order[self.done : self.done + self.batch_size]
+        inputs = as_inputs(self.network, self.dataset.samples("train", batch))
+        labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(inputs.device)
+        self.network.train()
+        self.optimizer.zero_grad()
         with drawing_from(torch_stream(self.seed, "training step", self.epoch, self.done)):
-            self.losses += self._train(batch) * len(batch)
+            with penalties(self.network) as added:
+                logits = self.network(inputs)
+            loss = torch.nn.functional.cross_entropy(logits, labels)
+            loss = sum((penalty.mean() for penalty in added), loss)
+            loss.backward()
+            self.optimizer.step()
+        self.losses += loss.item() * len(batch)
         self.done += len(batch)
         if self.done < self.samples:
             return False
         self.history.append(self.losses / self.samples, test_accuracy(self.network, self.dataset))
         self.done, self.losses, self.order = 0, 0.0, None
         return True
-
-    def _train(self, batch: np.ndarray) -> float:
-        device = next(self.network.parameters()).device
-        inputs = as_inputs(self.network, self.dataset.samples("train", batch))
-        labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(device)
-        self.network.train()
-        self.optimizer.zero_grad()
-        with penalties(self.network) as added:
-            logits = self.network(inputs)
-        loss = sum(
-            (penalty.mean() for penalty in added), torch.nn.functional.cross_entropy(logits, labels)
-        )
-        loss.backward()
-        self.optimizer.step()
-        return loss.item()
 
     def state(self) -> State:
         moments = optimizer_state(self.optimizer)

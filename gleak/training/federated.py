@@ -106,13 +106,7 @@ class Federated(InitialisedSpec):
 
 @dataclass
 class Client:
-    """State of a client between its rounds.
-
-    Args:
-        number: index of the client.
-        share: positions of its samples in the train split; Shape (n_k).
-        memory: values not sent yet.
-    """
+    """Positions of a client's samples in the train split, Shape (n_k), and values not sent yet."""
 
     number: int
     share: np.ndarray
@@ -121,13 +115,9 @@ class Client:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a client's round.
+    """Result of a client's round: the mean gradient of its local steps, decoded as it was sent.
 
-    Args:
-        samples: number of its samples.
-        gradient: mean gradient of its local steps, decoded from what was sent.
-        buffers: running statistics of normalisation after its steps; they are not defended.
-        loss: mean training loss of its steps.
+    Buffers, the running statistics of normalisation after its steps, are not defended.
     """
 
     samples: int
@@ -148,13 +138,11 @@ class Federation:
         self.clients = [Client(number, share) for number, share in enumerate(shares)]
 
     def state(self) -> State:
-        memories = {
-            f"memory.{client.number}.{name}": value
-            for client in self.clients
-            for name, value in client.memory.items()
-        }
-        parameters = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        return {**memories, **parameters}
+        state = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        for client in self.clients:
+            memory = client.memory.items()
+            state |= {f"memory.{client.number}.{name}": value for name, value in memory}
+        return state
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
         tensors = {name: torch.from_numpy(value) for name, value in state.items()}
@@ -163,13 +151,10 @@ class Federation:
             client.memory = strip_prefix(f"memory.{client.number}", tensors)
 
     def run_round(self, number: int) -> float:
-        """Train the chosen clients from the same parameters, and take a step along their mean.
+        """Train the chosen clients from the same parameters; return their mean training loss.
 
-        The mean is weighted by their samples: w <- w - lr local_steps sum(n_k/n g_k), which is the
-        mean of their parameters without a defence (CPL section 2.1).
-
-        Returns:
-            The mean training loss.
+        The step along their mean is weighted by their samples: w <- w - lr local_steps
+        sum(n_k/n g_k), which is the mean of their parameters without a defence (CPL section 2.1).
         """
         random = stream(self.seed, "chosen clients", number)
         chosen = random.choice(len(self.clients), self.training.chosen, replace=False)
@@ -187,9 +172,9 @@ class Federation:
 
     def _train(self, client: Client, number: int) -> Report:
         """Run a client's local steps; of the network, only the buffers change."""
-        training, device = self.training, next(self.network.parameters()).device
+        training = self.training
         inputs = as_inputs(self.network, self.dataset.samples("train", client.share))
-        labels = torch.from_numpy(self.dataset.labels("train")[client.share]).to(device)
+        labels = torch.from_numpy(self.dataset.labels("train")[client.share]).to(inputs.device)
         size = min(training.batch_size, len(labels))
         self.network.train()
         losses: list[torch.Tensor] = []
@@ -211,9 +196,7 @@ class Federation:
         )
         return Report(
             samples=len(labels),
-            gradient={
-                name: torch.from_numpy(encoded.decode()[0])[0] for name, encoded in sent.items()
-            },
+            gradient={name: torch.from_numpy(code.decode()[0])[0] for name, code in sent.items()},
             buffers={name: value.clone() for name, value in self.network.named_buffers()},
             loss=float(torch.cat(losses).mean()),
         )
@@ -239,14 +222,10 @@ def _weighted_means(
 def partition(
     labels: np.ndarray, clients: int, alpha: float | None, random: np.random.Generator
 ) -> list[np.ndarray]:
-    """Draw a partition of the samples among clients.
+    """Draw a partition of the samples among clients, at least one for each.
 
-    Args:
-        labels: labels of the split, Shape (M), with M at least ``clients``.
-        clients: number of clients; each gets at least one sample.
-        alpha: parameter of the Dirichlet distribution by which each class is divided (Yurochkin et
-            al. 2019); None: equal random shares.
-        random: random stream.
+    Each class is divided by a Dirichlet distribution with parameter ``alpha`` (Yurochkin et al.
+    2019); None: equal random shares.
 
     Returns:
         Positions of each client's samples, Shape (n_k).

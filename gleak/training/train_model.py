@@ -9,7 +9,6 @@ import numpy as np
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.core.lazy import torch
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import with_state
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
@@ -27,24 +26,18 @@ def train_model(
     seed: int,
     device: str = "auto",
 ) -> dict[str, float]:
-    """Build, train and write a model.
+    """Build a model, train it on ``dataset.h5`` and write ``model.h5``.
 
     An interrupted training resumes from ``checkpoint.h5`` in the folder of the output, with the
     same result as without interruption.
-
-    Args:
-        model: architecture.
-        training: training of the parameters.
-        dataset_path: ``dataset.h5``.
-        output: ``model.h5``.
-        seed: seed of the run.
-        device: "auto", "cpu" or "cuda".
 
     Returns:
         See `gleak.runtime.checkpointing.Journal.earlier`.
     """
     dataset = Dataset.read(dataset_path)
-    network = _construct(model, dataset, seed).to(choose_device(device))
+    with drawing_from(torch_stream(seed, "construction")):  # of a user's constructor
+        network = model.build(dataset.shape, dataset.classes)
+    network.to(choose_device(device))
     origin = origin_of(__name__, [model, training], [dataset_path], seed)
     artifact = Model(
         spec=f"{dataset.spec}/{model}/{training}",
@@ -66,9 +59,3 @@ def train_model(
             test_accuracy=np.array(history.test_accuracy, dtype=np.float64),
         ).write(output)
     return journal.earlier
-
-
-def _construct(model: ModelSpec, dataset: Dataset, seed: int) -> torch.nn.Module:
-    """Build the network; a user's constructor draws random numbers from the run's stream."""
-    with drawing_from(torch_stream(seed, "construction")):
-        return model.build(dataset.shape, dataset.classes)

@@ -26,7 +26,6 @@ PUBLISHED = {
 """Files of the weights IMAGENET1K_V1 of torchvision, by the name of the network."""
 TORCHVISION_FILE = re.compile(r"(?P<network>(?:resnet|vgg)\d+(?:_bn)?)-[0-9a-f]{8}\.pth")
 """Names of torchvision's weight files of the families of networks that gleak has."""
-COUNTER = "num_batches_tracked"
 log = logging.getLogger(__name__)
 
 
@@ -62,7 +61,6 @@ class Pretrained(InitialisedSpec):
 
     @property
     def file(self) -> str:
-        """Name of the file."""
         return PUBLISHED.get(self.weights, self.weights)
 
     @override
@@ -107,12 +105,9 @@ class Captured(TrainingSpec):
 
 
 def load_weights(network: torch.nn.Module, name: str) -> None:
-    """Read parameters and buffers from a file in the cache of ``torch.hub``.
+    """Read parameters and buffers of a network from a file in the cache of ``torch.hub``.
 
-    Args:
-        network: changed in place; its last layer is not changed if that of the file has another
-            number of classes.
-        name: name of the file.
+    The last layer is not changed if that of the file has another number of classes.
 
     Raises:
         ArtifactError: the file is missing or altered, contains anything but tensors, or tensors
@@ -144,8 +139,5 @@ def _other_classes(weights: State, state: State) -> State:
 
 def missing_counters(weights: State, state: State) -> State:
     """Return the batch counters of normalisation layers that a file lacks, as older files do."""
-    return {
-        name: state[name]
-        for name in state.keys() - weights.keys()
-        if name.rpartition(".")[2] == COUNTER
-    }
+    missing = state.keys() - weights.keys()
+    return {name: state[name] for name in missing if name.endswith("num_batches_tracked")}

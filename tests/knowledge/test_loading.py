@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,9 @@ PIXELS = npst.arrays(np.uint8, (4, 1, 2, 2), elements=st.integers(0, 2))
 
 @given(PIXELS)
 def test_equal_images_have_equal_fingerprints_and_no_others(images: np.ndarray) -> None:
-    found = fingerprints(images)
-    assert found.shape == (4,)
-    for one in range(4):
-        for other in range(4):
-            assert (found[one] == found[other]) == np.array_equal(images[one], images[other])
+    prints = fingerprints(images)
+    for one, other in product(range(4), repeat=2):
+        assert (prints[one] == prints[other]) == np.array_equal(images[one], images[other])
 
 
 @given(npst.arrays(np.uint8, (3, 2, 4, 4)))
@@ -50,27 +49,16 @@ def knowledge(images: Dataset, tmp_path: Path) -> Path:
     return path
 
 
-def private(images: Dataset, split: str) -> Private:
-    """Three victims of two samples."""
-    inputs = images.samples(split, slice(6)).reshape(3, 2, *images.shape)
-    return Private(inputs=inputs, labels=np.zeros((3, 2), int), indices=np.zeros((3, 2), int))
-
-
-def test_victims_of_the_other_split_are_none_of_the_public_samples(
-    images: Dataset, knowledge: Path
-) -> None:
-    check_disjoint(private(images, "test"), "private.h5", [knowledge])
-    check_disjoint(private(images, "train"), "private.h5", [])
-
-
 def test_a_victim_among_the_public_samples_is_refused(images: Dataset, knowledge: Path) -> None:
-    victims = private(images, "test")
+    inputs = images.samples("test", slice(6)).reshape(3, 2, *images.shape)
+    labels = np.zeros((3, 2), int)
+    victims = Private(inputs=inputs, labels=labels, indices=labels)
+    check_disjoint(victims, "private.h5", [knowledge])
     mixed = np.array(victims.inputs)
     mixed[1, 1] = images.samples("train")[7]
     with pytest.raises(IncompatibleError) as caught:
         check_disjoint(replace(victims, inputs=mixed), "there/private.h5", [knowledge])
-    message = str(caught.value)
-    assert message.startswith(
-        f"{knowledge}: trained on tiny, which contains 1 of the 6 samples in "
+    assert str(caught.value).startswith(
+        f"{knowledge}: trained on tiny, which contains 1 of the 6 samples in there/private.h5, "
+        "first of victim 1"
     )
-    assert "there/private.h5, first of victim 1" in message

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,22 +8,12 @@ import torch
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.data.prepare import prepare_dataset
-from gleak.knowledge.loading import load_knowledge
 from gleak.knowledge.tagger import Tagger
-from gleak.knowledge.train_knowledge import train_knowledge
 
 
-def test_digits_are_among_their_own_tags(tmp_path: Path) -> None:
-    digits = parse("dataset", "digits")
-    prepare_dataset(digits, tmp_path, 0, tmp_path / "dataset.h5")
-    spec, output = (
-        Tagger(width=8, steps=180, batch_size=32, lr=1e-2, tags=2),
-        tmp_path / "knowledge.h5",
-    )
-    train_knowledge(spec, tmp_path / "dataset.h5", output, seed=0, device="cpu")
-    _, network = load_knowledge(output, digits.shape)
-    held_out = digits.load(tmp_path, 0)
+def test_digits_are_among_their_own_tags(learn_digits: Callable, tmp_path: Path) -> None:
+    network, _ = learn_digits(Tagger(width=8, steps=180, batch_size=32, lr=1e-2, tags=2))
+    held_out = parse("dataset", "digits").load(tmp_path, 0)
     with torch.no_grad():
         tags = network.tags(torch.from_numpy(held_out.samples("test", slice(300))))
     assert tags.shape == (300, 2)

@@ -12,14 +12,12 @@ from scipy.special import ndtr
 from gleak.core.registry import load, parse
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.reconstruction_bound import reconstruction_bound
-from gleak.metrics.score import score
-from tests.metrics.comparisons import changed
+from tests.metrics.subjects import changed
 
 DRAWS = 20_000
 SAMPLES = np.random.default_rng(0).random((2, 3, 1, 4, 4), dtype=np.float32)
 MULTIPLIERS = st.floats(0.05, 50)
 PRIORS = st.floats(1e-6, 0.999)
-UNITS = {"value": False, "gradient": False, "norm": True, "deviation": True}
 
 
 def standard_error(share: float) -> float:
@@ -167,12 +165,10 @@ def test_strong_noise_leaves_the_prior_without_the_accountant(
 
 @pytest.mark.parametrize("multiplier", [1e-3, 1e-160, 1e-320])
 def test_subsampled_noise_that_is_too_weak_is_named(multiplier: float):
+    """Weak noise leaves the samples that are not used."""
     with pytest.raises(MetricUnavailable, match=r"noise of \S+ times the clipping norm"):
         reconstruction_bound(multiplier, 0.1, 10, 0.5)
     assert reconstruction_bound(multiplier, 0.1, 10) == 1
-
-
-def test_subsampled_noise_that_is_weak_leaves_the_samples_that_are_not_used():
     assert reconstruction_bound(0.05, 0.1, 3, 0.1) == pytest.approx(1 - 0.9**4, abs=0.01)
 
 
@@ -192,14 +188,11 @@ def measure(make_comparison):
     return measure
 
 
-def test_dp_bounds_by_the_radius_of_the_ball_of_updates(measure):
+def test_dp_bounds_by_the_radius_of_the_ball_of_updates_and_rounds_compose(measure):
     """Two batches with opposite updates of norm 2 attain it."""
     assert measure({"defense": "dp+norm=2+sigma=4"}) == pytest.approx([ndtr(0.5)] * 2)
     given_by_ratio = "dp+norm=7+sigma=none+noise_multiplier=2+scaling=clip"
     assert measure({"defense": given_by_ratio}) == pytest.approx([ndtr(0.5)] * 2)
-
-
-def test_several_rounds_compose(measure):
     client = "epochs+batch_size=4+update_size=2+epochs=2"
     rounds = parse("client", client).rounds
     found = measure({"defense": "dp+sigma=4", "client": client})
@@ -211,34 +204,16 @@ def test_noise_in_local_steps_bounds_a_sample(measure):
     defense = {"defense": "fedcdp+snr=none+sigma=2", "client": "fedavg+batch_size=3+local_steps=4"}
     found = measure(defense, [[1.0] * 4, [3.0] * 4])
     assert found == pytest.approx([ndtr(1.0), ndtr(1 / 3)])
-
-
-def test_noise_that_depends_on_the_data_guarantees_nothing(measure):
     with pytest.raises(MetricUnavailable, match="depends on the data"):
         measure({"defense": "fedcdp+snr=10"}, [[1.0], [1.0]])
-
-
-def test_without_noise_there_is_no_bound(measure):
-    with pytest.raises(MetricUnavailable, match="epsilon is infinite"):
-        measure({"defense": "dp+sigma=0"})
 
 
 @pytest.mark.parametrize("name", load("defense"))
 def test_defences_say_whether_their_noise_depends_on_the_data(name: str):
     assert parse("defense", name).data_dependent_noise == (name == "fedcdp")
     if name in ("gaussian", "laplace"):
-        for unit, expected in UNITS.items():
-            each = parse("defense", f"{name}+unit={unit}")
-            assert each.data_dependent_noise == expected
-            summed = parse("defense", f"secure_aggregation+each={name}~unit={unit}")
-            assert summed.data_dependent_noise == expected
-
-
-@pytest.mark.usefixtures("no_weights")
-def test_scores_have_one_bound_for_each_victim(truth, columns, tmp_path):
-    truth.write(tmp_path / "private.h5")
-    levels = {**columns, "defense": "dp+sigma=1"}
-    metric = parse("metric", "reconstruction_bound+prior=0.5")
-    table = score(tmp_path / "private.h5", tmp_path / "scores.csv", levels, None, [metric])
-    assert table["value"].tolist() == pytest.approx([ndtr(1)] * 2)
-    assert table["sample"].isna().all()
+        for unit in ("value", "gradient", "norm", "deviation"):
+            summed = f"secure_aggregation+each={name}~unit={unit}"
+            for defense in (f"{name}+unit={unit}", summed):
+                dependent = parse("defense", defense).data_dependent_noise
+                assert dependent == (unit in ("norm", "deviation"))

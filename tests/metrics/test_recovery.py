@@ -10,7 +10,7 @@ import pytest
 from gleak.core.registry import parse
 from gleak.metrics.base import Comparison, MetricUnavailable
 from gleak.metrics.recovery import Categories, SamplesFound, SuccessContent, SuccessLabels
-from tests.metrics.comparisons import changed
+from tests.metrics.subjects import changed
 
 GROUPS = np.array([0, 1, 1, 1, 2, 3, 3])
 TRUTH = np.array([[[0.4, 0, 1, 0, 0.9, 1, 0]]])
@@ -65,48 +65,29 @@ def test_counts_groups_whose_largest_value_is_the_truths(measure, estimate, shar
     assert measure(estimate) == share
 
 
-def test_columns_of_a_group_need_not_stand_together(make_comparison) -> None:
-    truth, estimate = np.array([[[1.0, 1.0, 0.0, 0.0]]]), np.array([[[0.3, 0.3, 0.2, 0.4]]])
-    comparison = changed(make_comparison(truth, estimate), feature_groups=np.array([0, 1, 0, 1]))
-    assert Categories().measure(comparison).item() == 0.5
-
-
 @pytest.mark.parametrize("groups", [None, np.arange(7)])
 def test_a_table_of_numbers_alone_has_no_categories(measure, groups) -> None:
     with pytest.raises(MetricUnavailable, match="no categorical columns"):
         measure([0.5] * 7, groups)
 
 
-@pytest.fixture
-def found_images(make_comparison, make_reconstruction):
-    """An attack that found five images of three victims with four samples each."""
-    counts = np.array([[1, 1, 1, 1, 0], [2, 2, 1, 0, 0], [0, 4, 4, 4, 4]])
+def test_samples_found_are_of_a_label_that_occurs_once_and_no_means(
+    make_comparison, make_reconstruction
+) -> None:
+    """Of an attack that found five images of three victims with four samples each."""
     found = make_reconstruction(
         inputs=np.zeros((3, 5, 1, 2, 2)),
-        labels=np.zeros((3, 5), dtype=int),
+        labels=np.array([[0, 1, 2, 5, 9], [0, 0, 3, 9, 9], [1, 0, 0, 0, 0]]),
         converged=np.ones(3, dtype=bool),
-        averaged_count=counts,
+        averaged_count=np.array([[1, 1, 1, 1, 0], [2, 2, 1, 0, 0], [0, 4, 4, 4, 4]]),
     )
-    return changed(make_comparison(SAMPLES, SAMPLES), reconstruction=found)
-
-
-def test_means_of_several_samples_are_not_samples(found_images):
-    assert SAMPLES_FOUND.measure(found_images).tolist() == [1, 0.25, 0]
-
-
-def test_labels_that_the_batch_does_not_hold_once_are_not_found(found_images):
     truth = np.array([[0, 1, 2, 2], [0, 1, 2, 3], [0, 0, 0, 0]])
-    labels = np.array([[0, 1, 2, 5, 9], [0, 0, 3, 9, 9], [1, 0, 0, 0, 0]])
-    found = replace(found_images.reconstruction, labels=labels, paired=True)
-    measured = SAMPLES_FOUND.measure(changed(found_images, labels=truth, reconstruction=found))
-    assert measured.tolist() == [0.5, 0.25, 0]
-
-
-def test_applies_to_attacks_that_report_averaged_counts(found_images):
-    assert SAMPLES_FOUND.applies(found_images)
-    silent = replace(found_images.reconstruction, averaged_count=None)
-    assert not SAMPLES_FOUND.applies(changed(found_images, reconstruction=silent))
-    assert not SAMPLES_FOUND.applies(changed(found_images, reconstruction=None))
+    comparison = changed(make_comparison(SAMPLES, SAMPLES), labels=truth, reconstruction=found)
+    assert SAMPLES_FOUND.measure(comparison).tolist() == [1, 0.25, 0]
+    paired_comparison = changed(comparison, reconstruction=replace(found, paired=True))
+    assert SAMPLES_FOUND.measure(paired_comparison).tolist() == [0.5, 0.25, 0]
+    silent = replace(found, averaged_count=None)
+    assert not SAMPLES_FOUND.applies(changed(comparison, reconstruction=silent))
 
 
 def paired(
@@ -120,30 +101,28 @@ def paired(
     return changed(comparison, reconstruction=found, rounds=members)
 
 
-def test_pairs_with_a_common_sample_are_right(make_comparison: Callable[..., Comparison]) -> None:
-    right = [[0, 4], [1, 5], [2, 3]]
-    one_right = [[0, 3], [1, 5], [2, 4]]
-    assert MATCHING_RATE.measure(paired(make_comparison, [right, one_right])) == pytest.approx(
-        [1, 1 / 3]
-    )
+PAIRS = [[0, 3], [1, 3], [1, 2]]
+CHAIN = [[0, 3, 6], [1, 5, 8], [2, 4, 6]]
 
 
-def test_updates_of_several_samples_need_one_in_common(
-    make_comparison: Callable[..., Comparison],
+@pytest.mark.parametrize(
+    ("rounds", "members", "expected"),
+    [
+        ([[[0, 4], [1, 5], [2, 3]], [[0, 3], [1, 5], [2, 4]]], MEMBERS, [1, 1 / 3]),
+        (
+            [PAIRS] * 2,
+            [[[0, 1], [2, 3], [0, 2], [1, 3]], [[0, 1], [2, 3], [1, 0], [2, 3]]],
+            [1, 1 / 3],
+        ),
+        ([CHAIN] * 2, [[[0], [1], [2]] * 3] * 2, [0.5, 0.5]),
+    ],
+    ids=["one sample", "one of several samples", "three epochs"],
+)
+def test_consecutive_updates_with_a_common_sample_are_right(
+    make_comparison: Callable[..., Comparison], rounds: list, members: list, expected: list[float]
 ) -> None:
-    members = np.array([[[0, 1], [2, 3], [0, 2], [1, 3]], [[0, 1], [2, 3], [1, 0], [2, 3]]])
-    pairs = [[0, 3], [1, 3], [1, 2]]
-    assert MATCHING_RATE.measure(paired(make_comparison, [pairs] * 2, members)) == pytest.approx(
-        [1, 1 / 3]
-    )
-
-
-def test_pairs_of_each_epoch_and_the_next_count(make_comparison: Callable[..., Comparison]) -> None:
-    members = np.array([[[0], [1], [2]] * 3] * 2)
-    chain = [[0, 3, 6], [1, 5, 8], [2, 4, 6]]
-    assert MATCHING_RATE.measure(paired(make_comparison, [chain] * 2, members)) == pytest.approx(
-        [0.5] * 2
-    )
+    comparison = paired(make_comparison, rounds, np.array(members))
+    assert MATCHING_RATE.measure(comparison) == pytest.approx(expected)
 
 
 def test_it_is_of_attacks_that_pair(make_comparison: Callable[..., Comparison]) -> None:

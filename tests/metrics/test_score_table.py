@@ -45,12 +45,6 @@ def test_tables_are_joined_in_order_with_their_types(tmp_path: Path):
     assert table.index.tolist() == [0, 1]
 
 
-def test_no_tables_give_an_empty_one():
-    table = read_scores([])
-    assert len(table) == 0
-    assert tuple(table.columns) == COLUMNS
-
-
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
@@ -65,9 +59,6 @@ def test_other_files_are_refused_by_name(tmp_path: Path, lines: list[str], fault
     with pytest.raises(ArtifactError, match=fault) as raised:
         read_scores([path])
     assert str(path) in str(raised.value)
-
-
-def test_a_missing_file_is_refused_by_name(tmp_path: Path):
     with pytest.raises(ArtifactError, match=r"nowhere\.csv: no such file"):
         read_scores([tmp_path / "nowhere.csv"])
 

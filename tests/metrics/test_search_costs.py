@@ -9,6 +9,7 @@ from gleak.core.registry import parse
 from gleak.metrics.base import MetricUnavailable
 
 INPUTS = np.zeros((3, 1, 2))
+SEARCHED = ("iterations", "evaluations", "restarts", "objective")
 
 
 @pytest.mark.parametrize(
@@ -37,19 +38,18 @@ def test_seconds_are_of_the_cpu_unless_a_gpu_computed(make_comparison) -> None:
     assert [values.tolist() for values in measured] == [[4.0] * 3, [10.0] * 3]
 
 
-@pytest.mark.parametrize("name", ["iterations", "evaluations", "restarts", "objective"])
-def test_an_attack_without_a_search_has_no_such_record(
-    make_comparison, make_reconstruction, name: str
-):
-    comparison = replace(make_comparison(INPUTS, INPUTS), reconstruction=make_reconstruction())
-    with pytest.raises(MetricUnavailable, match=f"does not iterate .* no /{name}"):
-        parse("metric", name).measure(comparison)
-
-
 @pytest.mark.parametrize(
-    ("name", "key"), [("seconds", "cpu_seconds"), ("peak_memory", "peak_memory_mb")]
+    ("name", "fault"),
+    [
+        *((name, f"does not iterate .* no /{name}") for name in SEARCHED),
+        ("seconds", "cpu_seconds"),
+        ("peak_memory", "peak_memory_mb"),
+    ],
 )
-def test_a_job_without_provenance_has_no_cost(make_comparison, name: str, key: str):
-    comparison = replace(make_comparison(INPUTS, INPUTS), provenance={})
-    with pytest.raises(MetricUnavailable, match=key):
+def test_what_was_not_recorded_is_unavailable(
+    make_comparison, make_reconstruction, name: str, fault: str
+) -> None:
+    comparison = make_comparison(INPUTS, INPUTS)
+    comparison = replace(comparison, reconstruction=make_reconstruction(), provenance={})
+    with pytest.raises(MetricUnavailable, match=fault):
         parse("metric", name).measure(comparison)

@@ -41,14 +41,27 @@ def test_kaiming_changes_the_weights_of_convolutions_alone() -> None:
         assert torch.equal(ours, theirs) == (id(ours) not in changed)
 
 
-def test_repetitions_have_other_parameters_and_the_first_is_that_without(images: Dataset):
-    def trained(text: str) -> torch.Tensor:
-        network = parse("model", "lenet+width=4").build(images.shape, 4)
-        parse("training", text).train(network, images, seed=3)
-        return parameters_to_vector(network.parameters())
+def test_uniform_initialisation_fills_its_range() -> None:
+    values = parameters_to_vector(drawn("uniform", "lenet+width=4").parameters())
+    assert 0.48 < values.max() <= 0.5
+    assert -0.5 <= values.min() < -0.48
+    assert abs(values.mean()) < 0.04
 
-    first, again, other = map(
-        trained, ["untrained", "untrained+repetition=0", "untrained+repetition=1"]
-    )
-    assert torch.equal(first, again)
-    assert not torch.isclose(first, other).any()
+
+def test_default_initialisation_is_torchs() -> None:
+    """Torch draws weights and biases uniformly within one over the root of the inputs."""
+    for layer in drawn("default", "lenet+width=4"):
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            limit = layer.weight[0].numel() ** -0.5
+            assert 0.8 * limit < layer.weight.abs().max() <= limit
+            assert layer.bias.abs().max() <= limit
+
+
+def test_repetitions_have_other_parameters_and_the_first_is_that_without(images: Dataset):
+    vectors = []
+    for repetition in ("", "+repetition=0", "+repetition=1"):
+        network = parse("model", "lenet+width=4").build(images.shape, 4)
+        parse("training", f"untrained{repetition}").train(network, images, seed=3)
+        vectors.append(parameters_to_vector(network.parameters()))
+    assert torch.equal(vectors[0], vectors[1])
+    assert not torch.isclose(vectors[0], vectors[2]).any()

@@ -9,27 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.models import batching
+from gleak.models.layers import Penalised
+from gleak.runtime.checkpointing import Journal
 from gleak.training.base import InitialisedSpec
 from gleak.training.base import test_accuracy as accuracy
+from gleak.training.central import Central
 from gleak.training.train_model import train_model
 
 Stops = Callable[[Callable[[], bytes]], tuple[bytes, int]]
-
-
 NAMES = [name for name, cls in load("training").items() if issubclass(cls, InitialisedSpec)]
-
-
-DRAWN = [name for name in NAMES if name != "pretrained"]
-
-
 LITTLE = {"epochs": 2, "clients": 4, "rounds": 2, "local_steps": 2, "weights": "own.pth"}
-
 
 pytestmark = pytest.mark.usefixtures("saved")
 
@@ -45,16 +41,13 @@ def trained(spec: str, dataset: Dataset, seed: int = 3) -> tuple[nn.Module, obje
     return network, parse("training", spec).train(network, dataset, seed)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", NAMES)
 def test_parameters_follow_from_the_seed_alone(name: str, images: Dataset) -> None:
+    """And torch's own random stream is left alone."""
     first, again, other = (trained(short(name), images, seed)[0] for seed in (3, 3, 4))
     for one, two, three in zip(*(net.parameters() for net in (first, again, other)), strict=True):
         assert torch.equal(one, two)
-        assert not torch.equal(one, three)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_torchs_own_random_stream_is_left_alone(name: str, images: Dataset) -> None:
+        assert torch.equal(one, three) == (name == "pretrained")
     network = parse("model", "lenet+width=4").build(images.shape, images.classes)
     before = torch.get_rng_state()
     parse("training", short(name)).train(network, images, 0)
@@ -87,24 +80,6 @@ def test_broken_off_at_every_step_it_comes_to_the_same(
     found, broken_off = stops(lambda: attempt("broken"))
     assert found == whole
     assert bool(broken_off) == (head in ("central", "federated"))
-
-
-def test_uniform_initialisation_fills_its_range(images: Dataset) -> None:
-    network, _ = trained("untrained+bound=0.25+init=uniform", images)
-    values = torch.cat([p.detach().flatten() for p in network.parameters()])
-    assert 0.24 < values.max() <= 0.25
-    assert -0.25 <= values.min() < -0.24
-    assert abs(values.mean()) < 0.02
-
-
-def test_default_initialisation_is_torchs(images: Dataset) -> None:
-    """Torch draws weights and biases uniformly within one over the root of the inputs."""
-    network, _ = trained("untrained", images)
-    for layer in network:
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            limit = layer.weight[0].numel() ** -0.5
-            assert 0.8 * limit < layer.weight.abs().max() <= limit
-            assert layer.bias.abs().max() <= limit
 
 
 def test_central_training_learns(images: Dataset) -> None:
@@ -166,3 +141,27 @@ def test_accuracy_counts_right_answers_in_batches(
 def test_accuracy_is_left_out_without_test_samples(images: Dataset) -> None:
     empty = replace(images, test_inputs=images.test_inputs[:0], test_labels=np.zeros(0, int))
     assert trained("untrained", empty)[1].test_accuracy == []
+
+
+class Costly(Penalised):
+    """The inputs as they are, at the cost of their mean."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs
+
+    def penalty(self, inputs: Tensor) -> Tensor:
+        return inputs.square().mean(1)
+
+
+def test_penalties_of_layers_are_minimised_with_the_cross_entropy(images: Dataset) -> None:
+    """The first of its steps, which takes all samples, has the loss of the first parameters."""
+    features = images.samples("train", slice(None))[0].size
+    network = nn.Sequential(nn.Flatten(), nn.Linear(features, images.classes), Costly())
+    inputs = torch.from_numpy(images.samples("train", slice(None)))
+    labels = torch.from_numpy(images.labels("train"))
+    with torch.no_grad():
+        logits = network(inputs)
+    expected = functional.cross_entropy(logits, labels) + logits.square().mean()
+    spec = Central(epochs=1, lr=0.1, batch_size=len(labels))
+    history = spec.fit(network, images, 0, Journal().part())
+    torch.testing.assert_close(torch.tensor(history.train_loss[0]), expected)

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import pickle
-import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,15 +13,10 @@ from torch import Tensor, nn
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
-from gleak.runtime.hub_weights import checkpoint_path
 from gleak.training.base import test_accuracy as accuracy
 
 Save = Callable[..., Path]
-
-
 State = dict[str, Tensor]
-
-
 LAST = ("7.weight", "7.bias")
 
 
@@ -40,33 +33,20 @@ def without(state: State, name: str) -> State:
     return {key: value for key, value in state.items() if key != name}
 
 
-def test_parameters_and_buffers_are_those_of_the_file(save: Save, images: Dataset) -> None:
+@pytest.mark.parametrize("counters", [True, False])
+def test_parameters_and_buffers_are_those_of_the_file(
+    save: Save, images: Dataset, counters: bool
+) -> None:
+    """Without counters of batches, as in older files, and in half precision, too."""
     theirs, ours = (parse("model", "resnet20").build(images.shape, 4) for _ in range(2))
     theirs(torch.rand(8, 3, 8, 8))
     state = theirs.state_dict()
+    if not counters:
+        state = {name: state[name].half() for name in state if "_batches_tracked" not in name}
+        assert len(state) < len(theirs.state_dict())
     save(state)
-    found = load(ours, images)
-    assert all(torch.equal(value, state[name]) for name, value in ours.state_dict().items())
-    assert found == accuracy(theirs, images)
-
-
-def test_a_file_that_does_not_count_batches_is_taken(save: Save, images: Dataset) -> None:
-    """As torch wrote them before it counted, and as some of torchvision's files still are."""
-    theirs, ours = (parse("model", "resnet20").build(images.shape, 4) for _ in range(2))
-    theirs(torch.rand(8, 3, 8, 8))
-    state = {n: v for n, v in theirs.state_dict().items() if not n.endswith("_batches_tracked")}
-    assert len(state) < len(theirs.state_dict())
-    save(state)
-    load(ours, images)
+    assert load(ours, images) == accuracy(ours, images)
     assert all(torch.equal(ours.state_dict()[name], value) for name, value in state.items())
-
-
-def test_half_precision_is_widened(save: Save, images: Dataset) -> None:
-    state = {name: value.half() for name, value in lenet().state_dict().items()}
-    save(state)
-    network = lenet()
-    load(network, images)
-    assert torch.equal(network.get_parameter("0.weight"), state["0.weight"].float())
 
 
 def test_the_last_layer_of_other_classes_stays_as_initialised(
@@ -74,30 +54,18 @@ def test_the_last_layer_of_other_classes_stays_as_initialised(
 ) -> None:
     state = lenet(classes=9).state_dict()
     save(state)
-    first, again, other, untrained = (lenet() for _ in range(4))
-    for network, seed in ((first, 3), (again, 3), (other, 4)):
+    first, other, untrained = (lenet() for _ in range(3))
+    for network, seed in ((first, 3), (other, 4)):
         load(network, images, seed=seed)
     parse("training", "untrained").train(untrained, images, 3)
     assert torch.equal(first.get_parameter("0.weight"), state["0.weight"])
     for name in LAST:
-        values = [n.get_parameter(name) for n in (first, again, untrained, other)]
-        assert torch.equal(values[0], values[1])
-        assert torch.equal(values[0], values[2])
-        assert not torch.equal(values[0], values[3])
-    assert (
-        "layer 7 keeps its random initialisation: it has 9 outputs in the file and 4 in the network"
-        in (caplog.text)
+        same, initial, another = (n.get_parameter(name) for n in (first, untrained, other))
+        assert torch.equal(same, initial)
+        assert not torch.equal(same, another)
+    assert "layer 7 keeps its random initialisation: it has 9 outputs in the file and 4" in (
+        caplog.text
     )
-
-
-def test_a_missing_file_is_named_with_the_command_that_fetches_it(
-    save: Save, images: Dataset
-) -> None:
-    path = checkpoint_path("vgg16-397923af.pth")
-    with pytest.raises(ArtifactError, match=f"{re.escape(str(path))} is missing") as raised:
-        load(lenet(), images, "vgg16-397923af.pth")
-    assert str(raised.value).endswith("with: gleak weights vgg16-397923af.pth")
-    assert not path.exists()
 
 
 FAULTS: dict[str, tuple[Callable[[State], State], str]] = {
@@ -108,7 +76,7 @@ FAULTS: dict[str, tuple[Callable[[State], State], str]] = {
     ),
     "half of the last layer": (
         lambda s: s | {"7.weight": torch.zeros(9, 16)},
-        r"7\.weight has shape \(9, 16\), but",
+        r"7\.weight has .*9",
     ),
     "missing": (lambda s: without(s, "4.bias"), r"4\.bias has shape None"),
     "no last layer": (lambda s: without(without(s, LAST[0]), LAST[1]), r"7\.weight has shape None"),
@@ -132,26 +100,6 @@ def test_a_file_of_another_network_is_refused_with_its_key(
     assert str(raised.value).startswith(f"{saved}: ")
 
 
-CONTENTS: dict[str, Callable[[Path], object]] = {
-    "empty": lambda path: path.write_bytes(b""),
-    "text": lambda path: path.write_text("weights"),
-    "noise": lambda path: path.write_bytes(bytes(range(256)) * 8),
-    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-300]),
-    "a list": lambda path: torch.save([torch.zeros(2)], path),
-    "more than tensors": lambda path: torch.save({"epoch": 3, "state_dict": {}}, path),
-    "a network": lambda path: torch.save(lenet(), path),
-}
-
-
-@pytest.mark.parametrize("content", CONTENTS)
-def test_what_holds_more_or_less_than_tensors_is_refused(
-    saved: Path, images: Dataset, content: str
-) -> None:
-    CONTENTS[content](saved)
-    with pytest.raises(ArtifactError, match=r"own\.pth: (truncated, or|not a mapping)"):
-        load(lenet(), images)
-
-
 class Touch:
     """Unpickled, it makes a file."""
 
@@ -162,16 +110,22 @@ class Touch:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("write", ["torch", "pickle"])
-def test_no_code_in_a_file_is_run(saved: Path, images: Dataset, tmp_path: Path, write: str) -> None:
-    trap = Touch(tmp_path / "sprung")
-    if write == "torch":
-        torch.save(trap, saved)
-    else:
-        saved.write_bytes(pickle.dumps(trap, protocol=2))
-    with pytest.raises(ArtifactError, match="truncated, or contains anything but tensors"):
+CONTENTS: dict[str, Callable[[Path], object]] = {
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-300]),
+    "more than tensors": lambda path: torch.save({"epoch": 3, "state_dict": {}}, path),
+    "a network": lambda path: torch.save(lenet(), path),
+    "code": lambda path: torch.save(Touch(path.with_name("sprung")), path),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_what_holds_more_or_less_than_tensors_is_refused_and_no_code_is_run(
+    saved: Path, images: Dataset, content: str
+) -> None:
+    CONTENTS[content](saved)
+    with pytest.raises(ArtifactError, match=r"own\.pth: (truncated, or|not a mapping)"):
         load(lenet(), images)
-    assert not trap.path.exists()
+    assert not saved.with_name("sprung").exists()
 
 
 @pytest.mark.parametrize("named", ["right", "wrong", "not"])
@@ -200,10 +154,7 @@ def test_the_digest_is_logged_and_compared_with_the_name(
 def test_weights_of_another_network_are_refused_from_the_specs(
     model: str, weights: str, fits: bool
 ) -> None:
-    training = parse("training", f"pretrained+weights={weights}")
-    if fits:
-        training.check_model(parse("model", model))
-        return
     network = weights.partition("-")[0]
-    with pytest.raises(IncompatibleError, match=rf"of torchvision's {network}.*weights={model}"):
-        training.check_model(parse("model", model))
+    refused = pytest.raises(IncompatibleError, match=rf"torchvision's {network}.*weights={model}")
+    with nullcontext() if fits else refused:
+        parse("training", f"pretrained+weights={weights}").check_model(parse("model", model))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tabulate import tabulate
 from typing_extensions import override
@@ -17,7 +16,7 @@ from gleak.metrics.base import MetricUnavailable, metrics_of
 class AuditAlarms(ParametersMetricSpec):
     """Number of audits that raise an alarm; audits that do not apply raise none."""
 
-    unit: ClassVar[str] = "audits"
+    unit = "audits"
 
     @override
     def measure(self, broadcast: Broadcast) -> float:
@@ -30,20 +29,13 @@ def audits() -> list[AuditSpec]:
 
 
 ALARM = "alarm"
-PASSED = "no alarm"
-UNAVAILABLE = "not available"
-Record = dict[str, str]
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """Results of all audits.
+    """Name, verdict, worst layer, statistic, limit and evidence of each audit."""
 
-    Args:
-        records: name, verdict, worst layer, statistic, limit and evidence of each audit.
-    """
-
-    records: list[Record]
+    records: list[dict[str, str]]
 
     @property
     def alarms(self) -> list[str]:
@@ -53,35 +45,32 @@ class AuditReport:
     def __str__(self) -> str:
         names = f": {', '.join(self.alarms)}" if self.alarms else ""
         verdict = f"{len(self.alarms)} of {len(self.records)} audits raise an alarm{names}"
-        return f"{self._table()}\n\n{verdict}"
-
-    def _table(self) -> str:
-        """Return a table of the columns that have an entry."""
         headings = [key for key in self.records[0] if any(record[key] for record in self.records)]
         rows = [[record[key] for key in headings] for record in self.records]
-        return tabulate(rows, headings, tablefmt="simple", disable_numparse=True)
+        table = tabulate(rows, headings, tablefmt="simple", disable_numparse=True)
+        return f"{table}\n\n{verdict}"
 
 
 def run_audits(broadcast: Broadcast) -> AuditReport:
     """Run every registered audit with its default parameters."""
-    return AuditReport([_record(audit, broadcast) for audit in audits()])
-
-
-def _record(audit: AuditSpec, broadcast: Broadcast) -> Record:
-    try:
-        worst = audit.worst(broadcast)
-    except MetricUnavailable as reason:
-        measured = dict.fromkeys(("worst layer", "statistic"), "")
-        verdict, evidence = UNAVAILABLE, str(reason)
-    else:
-        verdict = ALARM if audit.alarms(broadcast) else PASSED
-        measured = {"worst layer": worst.layer, "statistic": f"{worst.statistic:.3g}"}
-        evidence = worst.text
-    limit = f"{audit.limit:g}"
-    return {
-        "audit": audit.name,
-        "verdict": verdict,
-        **measured,
-        "limit": limit,
-        "evidence": evidence,
-    }
+    records = []
+    for audit in audits():
+        layer, statistic = "", ""
+        try:
+            worst = audit.worst(broadcast)
+        except MetricUnavailable as reason:
+            verdict, evidence = "not available", str(reason)
+        else:
+            verdict = ALARM if audit.alarms(broadcast) else "no alarm"
+            layer, statistic, evidence = worst.layer, f"{worst.statistic:.3g}", worst.text
+        records.append(
+            {
+                "audit": audit.name,
+                "verdict": verdict,
+                "worst layer": layer,
+                "statistic": statistic,
+                "limit": f"{audit.limit:g}",
+                "evidence": evidence,
+            }
+        )
+    return AuditReport(records)

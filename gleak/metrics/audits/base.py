@@ -21,12 +21,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
@@ -42,7 +42,7 @@ from gleak.metrics.audits.weight_matrices import (
     submatrix,
     used_submatrix,
 )
-from gleak.metrics.base import Level, MetricUnavailable, ScoreSpec
+from gleak.metrics.base import MetricUnavailable, ScoreSpec
 from gleak.models.broadcast import load_network
 
 REACH_SAMPLES = 128
@@ -96,13 +96,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Finding:
-    """Statistic of one layer.
-
-    Args:
-        layer: name of the layer.
-        statistic: higher values are more suspicious.
-        text: description of the finding.
-    """
+    """Statistic of the layer of a name, higher if more suspicious, and its description."""
 
     layer: str
     statistic: float
@@ -134,44 +128,44 @@ class Broadcast:
         Raises:
             IncompatibleError: the model does not accept these samples.
         """
-        if samples is not None:
-            _check_samples(model, samples)
-        self.model, self.samples, self.seed = model, samples, seed
-        self._build = build
+        shape = tuple(model.input_shape.tolist())
+        if samples is not None and (shape, model.classes) != (samples.shape, samples.classes):
+            raise IncompatibleError(
+                f"the model expects samples of shape {shape} in {model.classes} classes, but "
+                f"dataset {samples.spec} has shape {samples.shape} in {samples.classes} classes; "
+                "give the dataset of the model"
+            )
+        self.model, self.samples, self.seed, self._build = model, samples, seed, build
         self._examined: dict[AuditSpec, list[Finding]] = {}
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """All layers whose parameters are matrices or kernels, without biases and normalisation.
-
-        Raises:
-            ArtifactError: there are samples, and the parameters do not match the architecture.
-        """
-        return [
-            _layer(name, values, self.model.parameters, self._reach_of(name))
-            for name, values in self.model.parameters.items()
-            if values.ndim > 1 and values.size
-        ]
+        """All layers whose parameters are matrices or kernels; errors as for `network`."""
+        reaches: dict[str, Reach] = {}
+        if self.samples is not None and self.has_samples:
+            reaches = measure_reach(self.network(), self.samples, REACH_SAMPLES, self.seed)
+        layers, parameters = [], self.model.parameters
+        for name, values in parameters.items():
+            if values.ndim > 1 and values.size:
+                # Without any influence, as if training failed, rounding decides what is reached.
+                reach = reaches.get(name)
+                stem, dense = name.removesuffix(".weight"), values.ndim == 2
+                weights = values.astype(np.result_type(values, np.float32), copy=False)
+                layers.append(
+                    Layer(
+                        stem,
+                        weights.reshape(len(values), -1),
+                        parameters.get(f"{stem}.bias"),
+                        dense,
+                        reach if reach and reach.is_significant else None,
+                    )
+                )
+        return layers
 
     @property
     def has_samples(self) -> bool:
         """True if the client has samples to evaluate the parameters on."""
         return self.samples is not None and len(self.samples.labels("train")) > 0
-
-    def _reach_of(self, name: str) -> Reach | None:
-        """Return the reach of the samples in a layer; None if they have no influence on the logits.
-
-        This happens if training failed: rounding then decides which rows and columns are reached.
-        """
-        reach = self._reaches.get(name)
-        return reach if reach is None or reach.is_significant else None
-
-    @cached_property
-    def _reaches(self) -> dict[str, Reach]:
-        """Reach of the samples in each parameter; empty without samples."""
-        if self.samples is None or not self.has_samples:
-            return {}
-        return measure_reach(self.network(), self.samples, REACH_SAMPLES, self.seed)
 
     def network(self) -> torch.nn.Module:
         """Return a new network with the received parameters, in evaluation mode.
@@ -182,39 +176,16 @@ class Broadcast:
         return self._build() if self._build else load_network(self.model, "the parameters")
 
     def findings(self, audit: AuditSpec) -> list[Finding]:
-        """Return the findings of an audit.
-
-        Raises:
-            MetricUnavailable: the audit needs data that the client does not have.
-        """
+        """Return the findings of an audit; errors as for `AuditSpec.examine`."""
         if audit not in self._examined:
             self._examined[audit] = audit.examine(self)
         return self._examined[audit]
 
 
-def _check_samples(model: Model, samples: Dataset) -> None:
-    shape = tuple(model.input_shape.tolist())
-    if (shape, model.classes) != (samples.shape, samples.classes):
-        raise IncompatibleError(
-            f"the model expects samples of shape {shape} in {model.classes} classes, but dataset "
-            f"{samples.spec} has shape {samples.shape} in {samples.classes} classes; give the "
-            "dataset of the model"
-        )
-
-
-def _layer(
-    name: str, values: NDArray, parameters: dict[str, NDArray], reach: Reach | None
-) -> Layer:
-    stem = name.removesuffix(".weight")
-    weights = values.astype(np.result_type(values, np.float32), copy=False)
-    matrix = weights.reshape(len(values), -1)
-    return Layer(stem, matrix, parameters.get(f"{stem}.bias"), values.ndim == 2, reach)
-
-
 class ParametersMetricSpec(ScoreSpec):
     """Base of the metrics with one value per broadcast, computed by a client."""
 
-    level: ClassVar[Level] = "crafting"
+    level = "crafting"
 
     @abstractmethod
     def measure(self, broadcast: Broadcast) -> float:
@@ -228,7 +199,7 @@ class ParametersMetricSpec(ScoreSpec):
 class AuditSpec(ParametersMetricSpec):
     """Base of the audits: one statistic per layer, in units of its limit; above 1 is an alarm."""
 
-    unit: ClassVar[str] = "limits"
+    unit = "limits"
 
     limit: float
 
@@ -241,7 +212,7 @@ class AuditSpec(ParametersMetricSpec):
         """
 
     def worst(self, broadcast: Broadcast) -> Finding:
-        """Return the most suspicious layer's finding.
+        """Return the most suspicious layer's finding; a statistic that is not finite is infinite.
 
         Raises:
             MetricUnavailable: no layer is large enough.
@@ -249,7 +220,10 @@ class AuditSpec(ParametersMetricSpec):
         findings = broadcast.findings(self)
         if not findings:
             raise MetricUnavailable("no layer is large enough")
-        return max(map(_alarming_if_not_finite, findings), key=lambda finding: finding.statistic)
+        for finding in findings:
+            if not math.isfinite(finding.statistic):  # as for overflowing gradients
+                return Finding(finding.layer, math.inf, f"not finite: {finding.text}")
+        return max(findings, key=lambda finding: finding.statistic)
 
     def alarms(self, broadcast: Broadcast) -> bool:
         """Return True if a layer exceeds the limit; False if no layer is large enough."""
@@ -258,16 +232,9 @@ class AuditSpec(ParametersMetricSpec):
         except MetricUnavailable:
             return False
 
+    @override
     def measure(self, broadcast: Broadcast) -> float:
-        """Return the worst layer's statistic over the limit."""
         return self.worst(broadcast).statistic / self.limit
-
-
-def _alarming_if_not_finite(finding: Finding) -> Finding:
-    """Treat a statistic that is not finite, as for overflowing gradients, as infinite."""
-    if math.isfinite(finding.statistic):
-        return finding
-    return replace(finding, statistic=math.inf, text=f"not finite: {finding.text}")
 
 
 def evenly_spaced(count: int, wanted: int) -> np.ndarray:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding, Layer
+from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding
 from gleak.metrics.base import MetricUnavailable
 
 FEWEST_BIASES = 5
-MOST = 0.75
+QUANTILE = 0.75
 
 
 @register("audit_size")
@@ -41,32 +40,21 @@ class AuditSize(AuditSpec):
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """Compute the ratio of every dense layer.
-
-        Raises:
-            MetricUnavailable: the samples are rows of a table.
-        """
         if broadcast.model.modality != "image":
             raise MetricUnavailable("dense layers are generally wider than rows of tables")
-        values = math.prod(map(int, broadcast.model.input_shape))
-        head = _classifier(broadcast.layers)
-        convolutional = any(not layer.dense for layer in broadcast.layers)
-        dense = [(each, *each.weights.shape) for each in broadcast.layers if each.dense]
-        taken = any(inputs == values and each.name not in head for each, _, inputs in dense)
+        values, layers = math.prod(map(int, broadcast.model.input_shape)), broadcast.layers
+        convolutions = [at for at, layer in enumerate(layers) if not layer.dense]
+        first = convolutions[-1] + 1 if convolutions else len(layers)
+        head = {layer.name for layer in layers[first:]}
+        dense = [(layer.name, *layer.weights.shape) for layer in layers if layer.dense]
+        taken = any(inputs == values and name not in head for name, _, inputs in dense)
         findings = []
-        for layer, outputs, inputs in dense:
-            given_back = convolutional or outputs == values
-            counts = taken and given_back and outputs > inputs and layer.name not in head
+        for name, outputs, inputs in dense:
+            given_back = bool(convolutions) or outputs == values
+            counts = taken and given_back and outputs > inputs and name not in head
             text = f"{inputs} inputs, {outputs} outputs; a sample has {values} values"
-            findings.append(Finding(layer.name, outputs / values if counts else 0.0, text))
+            findings.append(Finding(name, outputs / values if counts else 0.0, text))
         return findings
-
-
-def _classifier(layers: list[Layer]) -> set[str]:
-    """Return the names of the dense layers after the last convolution, if there is one."""
-    convolutions = [at for at, layer in enumerate(layers) if not layer.dense]
-    first = convolutions[-1] + 1 if convolutions else len(layers)
-    return {layer.name for layer in layers[first:]}
 
 
 @register("audit_bias")
@@ -87,26 +75,19 @@ class AuditBias(AuditSpec):
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """Compute the statistic of the classifier.
-
-        Raises:
-            MetricUnavailable: no layer is a classifier with biases, or there are too few classes.
-        """
         layers, classes = broadcast.layers, broadcast.model.classes
-        heads = [each for each in layers if each.dense and len(each.weights) == classes]
-        biased = [(each, each.biases) for each in heads if each.biases is not None]
+        heads = [layer for layer in layers if layer.dense and len(layer.weights) == classes]
+        biased = [(layer, layer.biases) for layer in heads if layer.biases is not None]
         if not biased:
             raise MetricUnavailable(f"no dense layer with {classes} outputs has a bias")
         if classes < FEWEST_BIASES:
             raise MetricUnavailable(f"it needs {FEWEST_BIASES} classes or more")
-        return [_examine_bias(*biased[-1])]
-
-
-def _examine_bias(layer: Layer, biases: NDArray) -> Finding:
-    distances = np.abs(biases - np.median(biases))
-    weights = layer.reached_weights if layer.reached_weights.size else layer.weights
-    longest = float(np.linalg.norm(weights, axis=1).max())
-    spread = max(float(np.quantile(distances, MOST)), longest)
-    at = int(distances.argmax())
-    statistic = float(distances[at]) / spread if spread else 0.0
-    return Finding(layer.name, statistic, f"bias {at} is {biases[at]:.3g}, the spread {spread:.3g}")
+        layer, biases = biased[-1]
+        distances = np.abs(biases - np.median(biases))
+        weights = layer.reached_weights if layer.reached_weights.size else layer.weights
+        longest = float(np.linalg.norm(weights, axis=1).max())
+        spread = max(float(np.quantile(distances, QUANTILE)), longest)
+        at = int(distances.argmax())
+        statistic = float(distances[at]) / spread if spread else 0.0
+        text = f"bias {at} is {biases[at]:.3g}, the spread {spread:.3g}"
+        return [Finding(layer.name, statistic, text)]

@@ -55,17 +55,20 @@ class AuditParallel(AuditSpec):
         for layer in broadcast.layers:
             rows, inputs = layer.audited.shape
             if inputs >= FEWEST_INPUTS and rows >= FEWEST_ROWS:
-                found = opposed_rows(layer.audited)
-                text = f"{found} of {rows} rows are opposite to another row and close to no others"
-                findings.append(Finding(layer.name, max(0, found - CHANCE_ROWS) / rows, text))
+                count = opposed_rows(layer.audited)
+                text = f"{count} of {rows} rows are opposite to another row and close to no others"
+                findings.append(Finding(layer.name, max(0, count - CHANCE_ROWS) / rows, text))
         return findings
 
 
 def opposed_rows(weights: NDArray) -> int:
     """Count rows with an opposite, at most three parallel rows, and no other neighbours."""
-    units = _normalised(weights[np.any(weights, axis=1)])
-    shadows = _normalised(_projected(units))
-    found = 0
+    units = shadows = _normalised(weights[np.any(weights, axis=1)])
+    if units.shape[1] > DIRECTIONS:
+        shape = (units.shape[1], DIRECTIONS)
+        directions = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+        shadows = _normalised(units @ directions)
+    count = 0
     for start in range(0, len(units), BLOCK_ROWS):
         here = np.arange(start, min(start + BLOCK_ROWS, len(units)))
         near = here[np.abs(_cosines(shadows, here)).max(axis=1, initial=0) > PROJECTED_COSINE]
@@ -74,8 +77,8 @@ def opposed_rows(weights: NDArray) -> int:
         neighbours = np.count_nonzero(np.abs(cosines) > ISOLATED, axis=1)
         opposed = (cosines < -COSINE).any(axis=1)
         grouped = opposed & (partners <= MOST_PARTNERS) & (neighbours == partners)
-        found += int(np.count_nonzero(grouped))
-    return found
+        count += int(np.count_nonzero(grouped))
+    return count
 
 
 def _cosines(units: NDArray, rows: NDArray) -> NDArray:
@@ -83,14 +86,6 @@ def _cosines(units: NDArray, rows: NDArray) -> NDArray:
     cosines = units[rows] @ units.T
     cosines[np.arange(len(rows)), rows] = 0
     return cosines
-
-
-def _projected(rows: NDArray) -> NDArray:
-    """Project rows on `DIRECTIONS` random directions, unless they have no more columns."""
-    if rows.shape[1] <= DIRECTIONS:
-        return rows
-    random = np.random.default_rng(0)
-    return rows @ random.standard_normal((rows.shape[1], DIRECTIONS), dtype=np.float32)
 
 
 def _normalised(rows: NDArray) -> NDArray:
@@ -123,30 +118,25 @@ class AuditSpectrum(AuditSpec):
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        layers = [layer for layer in broadcast.layers if layer.balanced.weights.size]
-        matrices = {layer.name: _sampled_matrix(layer.balanced) for layer in layers}
-        return [
-            _examine_spectrum(name, matrix)
-            for name, matrix in matrices.items()
-            if min(matrix.shape) >= FEWEST_SINGULAR_VALUES
-        ]
+        findings = []
+        for layer in broadcast.layers:
+            matrix = _sampled_matrix(layer.balanced)
+            if min(matrix.shape) >= FEWEST_SINGULAR_VALUES:
+                findings.append(_examine_spectrum(layer.name, matrix))
+        return findings
 
 
 def _examine_spectrum(name: str, matrix: NDArray) -> Finding:
     """Compute the statistic of a matrix with no more rows than columns."""
     directions, values, _ = np.linalg.svd(matrix, full_matrices=False)
     lost, small = (values <= share * np.median(values) for share in (LOST, SMALL))
-    found = 2 * np.count_nonzero(lost) - np.count_nonzero(small) - CHANCE_VALUES
-    count, lines = np.count_nonzero(lost), _effective_lines(directions[:, lost])
+    count = np.count_nonzero(lost)
+    excess = max(0, int(2 * count - np.count_nonzero(small) - CHANCE_VALUES))
+    shares = (directions[:, lost] ** 2).sum(axis=1)
+    lines = float(shares.sum() ** 2 / (shares**2).sum()) if shares.any() else 0.0
     confined = EACH * count < lines < CONFINED * len(matrix)
     text = f"{count} of {len(values)} singular values vanish, in about {lines:.0f} lines"
-    return Finding(name, max(0, int(found)) / len(values) if confined else 0.0, text)
-
-
-def _effective_lines(directions: NDArray) -> float:
-    """Return the effective number of lines in orthonormal directions, Shape (lines, lost)."""
-    shares = (directions**2).sum(axis=1)
-    return float(shares.sum() ** 2 / (shares**2).sum()) if shares.any() else 0.0
+    return Finding(name, excess / len(values) if confined else 0.0, text)
 
 
 def _sampled_matrix(balanced: Balanced) -> NDArray:

@@ -39,11 +39,6 @@ class AuditDominance(AuditSpec):
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """Compute the statistic of every parameter.
-
-        Raises:
-            MetricUnavailable: the client has no samples, or too few.
-        """
         data = broadcast.samples
         if data is None or len(data.labels("train")) < FEWEST_SAMPLES:
             raise MetricUnavailable(
@@ -51,18 +46,15 @@ class AuditDominance(AuditSpec):
                 "(--data)"
             )
         norms = gradient_norms(broadcast.network(), data, self.samples, broadcast.seed)
-        passing = {name: _passing(*values) for name, values in norms.items()}
-        enough = {name: values for name, values in passing.items() if len(values[0])}
-        if not enough:
+        findings = []
+        for name, (losses, changes) in norms.items():
+            largest = changes[np.isfinite(changes)].max(initial=0)
+            passing = ~(changes <= VANISHED * largest)
+            if np.count_nonzero(passing) >= FEWEST_SAMPLES and losses[passing].any():
+                findings.append(_examine(name, losses[passing], changes[passing]))
+        if not findings:
             raise MetricUnavailable(f"fewer than {FEWEST_SAMPLES} samples have a gradient")
-        return [_examine(name, *values) for name, values in enough.items()]
-
-
-def _passing(losses: np.ndarray, changes: np.ndarray) -> np.ndarray:
-    """Return the norms of samples that pass, Shape (2, N); empty if too few or zero."""
-    largest = changes[np.isfinite(changes)].max(initial=0)
-    passing = np.stack([losses, changes])[:, ~(changes <= VANISHED * largest)]
-    return passing if passing.shape[1] >= FEWEST_SAMPLES and passing[0].any() else passing[:, :0]
+        return findings
 
 
 def _examine(name: str, losses: np.ndarray, changes: np.ndarray) -> Finding:
@@ -72,9 +64,7 @@ def _examine(name: str, losses: np.ndarray, changes: np.ndarray) -> Finding:
         f"one of {len(losses)} samples is {losses.max() / losses.sum():.0%} of the sum, {vanished} "
         "are below a thousandth of it"
     )
-    statistics = [_dominance(losses), _dominance(losses / changes)]
+    statistics = [
+        len(norms) * (norms**2).sum() / norms.sum() ** 2 for norms in (losses, losses / changes)
+    ]
     return Finding(name, float(np.min(statistics)), text)
-
-
-def _dominance(norms: np.ndarray) -> float:
-    return float(len(norms) * (norms**2).sum() / norms.sum() ** 2)

@@ -1,19 +1,14 @@
-"""Audits of paths through single weights, and of the noise that hides them.
-
-Crafted parameters copy values along paths of one weight per layer. The effective number of weights
-of a line is sum(w^2)^2 / sum(w^4): 1 if a single weight dominates it.
-"""
+"""Audits of paths of one weight per layer, which copy values, and of the noise that hides them."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding, Layer
-from gleak.metrics.audits.weight_matrices import Concentration, concentration, row_blocks
+from gleak.metrics.audits.weight_matrices import concentration, row_blocks
 from gleak.metrics.base import MetricUnavailable
 
 MOST_EFFECTIVE = 1.5
@@ -26,6 +21,7 @@ NEGLIGIBLE = 1e-3
 SMALL = 0.03
 FEWEST_WEIGHTS = 1000
 SAMPLED_WEIGHTS = 200_000
+"""About the largest number of weights of which a median is computed."""
 
 
 @register("audit_zeros")
@@ -47,37 +43,22 @@ class AuditZeros(AuditSpec):
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        return [finding for layer in broadcast.layers for finding in _examine_zeros(layer)]
-
-
-def _examine_zeros(layer: Layer) -> list[Finding]:
-    weights, (rows, columns) = layer.reached_weights, layer.used_lines
-    single = _single(weights)
-    paths = (weights != 0) & single[0][:, None] & single[1]
-    sides = zip(("rows", "columns"), (paths[rows], paths[:, columns].T), strict=True)
-    return [
-        _zeros_finding(layer.name, side, lines)
-        for side, lines in sides
-        if lines.shape[1] >= FEWEST_LINE_VALUES
-    ]
-
-
-def _single(weights: NDArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the masks of rows and of columns with a single weight among zeros."""
-    rows, columns = concentration(
-        weights[block_rows].astype(float) for block_rows in row_blocks(weights)
-    )
-    height, width = weights.shape
-    return (
-        (rows.filled < width / 2) & (rows.effective < MOST_EFFECTIVE),
-        (columns.filled < height / 2) & (columns.effective < MOST_EFFECTIVE),
-    )
-
-
-def _zeros_finding(layer: str, side: str, paths: NDArray[np.bool_]) -> Finding:
-    found, count = int(np.count_nonzero(paths.any(axis=1))), len(paths)
-    text = f"{found} of {count} {side} have one weight, alone among zeros"
-    return Finding(layer, found / max(1, count), text)
+        findings = []
+        for layer in broadcast.layers:
+            weights = layer.reached_weights
+            lines = concentration(weights[block].astype(float) for block in row_blocks(weights))
+            single_rows, single_columns = (
+                (side.filled < length / 2) & (side.effective < MOST_EFFECTIVE)
+                for side, length in zip(lines, weights.shape[::-1], strict=True)
+            )
+            paths = (weights != 0) & single_rows[:, None] & single_columns
+            rows, columns = layer.used_lines
+            for side, used in (("rows", paths[rows]), ("columns", paths[:, columns].T)):
+                if used.shape[1] >= FEWEST_LINE_VALUES:
+                    count = int(np.count_nonzero(used.any(axis=1)))
+                    text = f"{count} of {len(used)} {side} have one weight, alone among zeros"
+                    findings.append(Finding(layer.name, count / max(1, len(used)), text))
+        return findings
 
 
 @register("audit_columns")
@@ -98,28 +79,19 @@ class AuditColumns(AuditSpec):
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        return [
-            finding
-            for layer in broadcast.layers
-            if layer.dense
-            for finding in _examine_lines(layer)
-        ]
-
-
-def _examine_lines(layer: Layer) -> list[Finding]:
-    sides = zip(("rows", "columns"), concentration(layer.balanced.blocks()), strict=True)
-    return [
-        _line_finding(layer.name, side, lines)
-        for side, lines in sides
-        if lines.filled.max(initial=0) >= FEWEST_NONZERO
-    ]
-
-
-def _line_finding(layer: str, side: str, lines: Concentration) -> Finding:
-    paths = (lines.filled >= FEWEST_NONZERO) & (lines.effective < MOST_EFFECTIVE)
-    found, count = int(np.count_nonzero(paths)), len(paths)
-    text = f"{found} of {count} {side} are dominated by one weight"
-    return Finding(layer, max(0, found - CHANCE_LINES) / count, text)
+        findings = []
+        for layer in broadcast.layers:
+            if not layer.dense:
+                continue
+            concentrations = concentration(layer.balanced.blocks())
+            for side, lines in zip(("rows", "columns"), concentrations, strict=True):
+                filled = lines.filled >= FEWEST_NONZERO
+                if filled.any():
+                    count = int(np.count_nonzero(filled & (lines.effective < MOST_EFFECTIVE)))
+                    text = f"{count} of {len(filled)} {side} are dominated by one weight"
+                    share = max(0, count - CHANCE_LINES) / len(filled)
+                    findings.append(Finding(layer.name, share, text))
+        return findings
 
 
 @register("audit_outliers")
@@ -139,17 +111,17 @@ class AuditOutliers(AuditSpec):
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         convolutions = [layer for layer in broadcast.layers if not layer.dense]
-        return [examine_filters(each) for each in convolutions if each.reached_weights.size]
+        return [examine_filters(layer) for layer in convolutions if layer.reached_weights.size]
 
 
 def examine_filters(layer: Layer) -> Finding:
     """Compute the share of a convolution's filters."""
     weights = layer.reached_weights[layer.used_lines[0]]
-    rows, _ = concentration(weights[block_rows].astype(float) for block_rows in row_blocks(weights))
+    rows, _ = concentration(weights[block].astype(float) for block in row_blocks(weights))
     outliers = (rows.filled >= FEWEST_NONZERO) & (rows.effective < MOST_EFFECTIVE_FILTER)
-    found, count = int(np.count_nonzero(outliers)), len(layer.reached_weights)
-    text = f"{found} of {count} filters are dominated by one weight"
-    return Finding(layer.name, max(0, found - CHANCE_FILTERS) / count, text)
+    count, filters = int(np.count_nonzero(outliers)), len(layer.reached_weights)
+    text = f"{count} of {filters} filters are dominated by one weight"
+    return Finding(layer.name, max(0, count - CHANCE_FILTERS) / filters, text)
 
 
 @register("audit_negligible")
@@ -171,11 +143,6 @@ class AuditNegligible(AuditSpec):
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """Compute the share of every layer.
-
-        Raises:
-            MetricUnavailable: the client has no samples.
-        """
         if not broadcast.has_samples:
             raise MetricUnavailable(
                 "it needs the client's own samples, to separate noise from decayed weights; "
@@ -189,20 +156,16 @@ class AuditNegligible(AuditSpec):
 
 
 def _examine_negligible(layer: Layer) -> Finding:
-    size, typical = layer.balanced.weights.size, _median(layer)
+    size = layer.balanced.weights.size
+    step = size // SAMPLED_WEIGHTS | 1
+    sampled = [np.abs(block.ravel()[::step]) for block in layer.balanced.blocks()]
+    magnitudes = np.concatenate(sampled)
+    present = magnitudes[magnitudes > 0]
+    median = float(np.median(present)) if present.size else 0.0
     below = np.zeros(2, dtype=int)
     for block in layer.balanced.blocks():
         magnitudes = np.abs(block[block != 0])
-        below += [np.count_nonzero(magnitudes < b * typical) for b in (NEGLIGIBLE, SMALL)]
+        below += [np.count_nonzero(magnitudes < share * median) for share in (NEGLIGIBLE, SMALL)]
     negligible, between = int(below[0]), int(below[1] - below[0])
     text = f"{negligible} of {size} weights are negligible, {between} small"
     return Finding(layer.name, max(0, negligible - between) / size, text)
-
-
-def _median(layer: Layer) -> float:
-    """Return the median nonzero balanced magnitude, of at most `SAMPLED_WEIGHTS` weights."""
-    step = layer.balanced.weights.size // SAMPLED_WEIGHTS | 1
-    parts = [np.abs(block.ravel()[::step]) for block in layer.balanced.blocks()]
-    magnitudes = np.concatenate(parts)
-    present = magnitudes[magnitudes > 0]
-    return float(np.median(present)) if present.size else 0.0

@@ -55,12 +55,7 @@ class Reach:
 
     @classmethod
     def from_gradients(cls, weights: NDArray, gradients: NDArray) -> Reach:
-        """Compute the reach from weights and gradients; values that overflow count as reached.
-
-        Args:
-            weights: Shape (out, in).
-            gradients: same Shape.
-        """
+        """Compute the reach; Shapes (out, in). Values that overflow count as reached."""
         rows, columns = np.zeros((2, weights.shape[0])), np.zeros((2, weights.shape[1]))
         for block_rows in row_blocks(weights):
             magnitudes = np.nan_to_num(np.abs(gradients[block_rows]), nan=np.inf, posinf=np.inf)
@@ -86,13 +81,12 @@ class Reach:
     @property
     def influential(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Masks of the reached rows, and of the reached columns, with influence."""
-        (rows, columns), reached = self.influences, self.reached
-        return (
-            above_large_share(rows[reached[0]], WITHOUT_INFLUENCE, ROUNDING * self.network_maximum),
-            above_large_share(
-                columns[reached[1]], WITHOUT_INFLUENCE, ROUNDING * self.network_maximum
-            ),
+        least = ROUNDING * self.network_maximum
+        rows, columns = (
+            above_large_share(influences[reached], WITHOUT_INFLUENCE, least)
+            for influences, reached in zip(self.influences, self.reached, strict=True)
         )
+        return rows, columns
 
 
 def above_large_share(largest: NDArray, share: float, least: float) -> NDArray[np.bool_]:
@@ -152,12 +146,8 @@ class Balanced:
     """Matrix with rows and columns scaled to equal root mean square.
 
     A line that is small as a whole is then like any other, and a line dominated by one weight
-    stands out at any scale. Lines of zeros are unchanged.
-
-    Args:
-        weights: unscaled matrix; Shape (out, in).
-        rows: factor of each row; Shape (out).
-        columns: factor of each column; Shape (in).
+    stands out at any scale. Lines of zeros are unchanged. Of the unscaled weights, Shape (out, in),
+    each row and column has a factor.
     """
 
     weights: NDArray
@@ -206,12 +196,10 @@ def row_blocks(weights: NDArray) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Concentration:
-    """Concentration of the weights of rows or columns.
+    """Effective number, and number of nonzero weights, of each row or of each column.
 
-    Args:
-        effective: effective number of weights of each line, sum(w^2)^2 / sum(w^4): 1 if a single
-            weight dominates, all if they are of equal size; 0 for lines of zeros.
-        filled: number of nonzero weights of each line.
+    The effective number is sum(w^2)^2 / sum(w^4): 1 if a single weight dominates, all if they are
+    of equal size; 0 for lines of zeros.
     """
 
     effective: NDArray
@@ -224,12 +212,10 @@ def concentration(blocks: Iterator[NDArray]) -> tuple[Concentration, Concentrati
     for block in blocks:
         squares = block**2
         sums = [squares, squares**2, block != 0]
-        rows.append(np.stack([each.sum(axis=1) for each in sums]))
-        columns = columns + np.stack([each.sum(axis=0) for each in sums])
-    return _concentration(np.concatenate(rows, axis=1)), _concentration(columns)
-
-
-def _concentration(sums: NDArray) -> Concentration:
-    second, fourth, filled = sums
-    effective = np.divide(second**2, fourth, out=np.zeros_like(second), where=fourth > 0)
-    return Concentration(effective, filled)
+        rows.append(np.stack([values.sum(axis=1) for values in sums]))
+        columns = columns + np.stack([values.sum(axis=0) for values in sums])
+    concentrations = []
+    for second, fourth, filled in (np.concatenate(rows, axis=1), columns):
+        effective = np.divide(second**2, fourth, out=np.zeros_like(second), where=fourth > 0)
+        concentrations.append(Concentration(effective, filled))
+    return concentrations[0], concentrations[1]

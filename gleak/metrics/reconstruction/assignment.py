@@ -20,30 +20,15 @@ UNASSIGNED = -1
 
 
 def match_samples(truth: Private, found: Reconstruction) -> np.ndarray:
-    """Assign reconstructed to true samples.
-
-    Args:
-        truth: of V victims, N samples each.
-        found: reconstruction of the same victims, M samples each.
-
-    Returns:
-        Shape (V, N), positions among the M; -1 for none.
-    """
+    """Assign reconstructed to true samples; Shape (V, N)."""
     return assign_samples(truth.inputs, found.inputs, allowed_pairs(truth.labels, found))
 
 
 def allowed_pairs(labels: np.ndarray, found: Reconstruction) -> np.ndarray:
-    """Compute which reconstructed samples may be assigned to which true ones.
+    """Compute which reconstructed samples may be assigned to which true ones; Shape (V, N, M).
 
     Samples that an attack reports as not found are assigned to none; if it assigns labels to
-    samples, they match only true samples of the same label.
-
-    Args:
-        labels: true labels, Shape (V, N).
-        found: reconstruction of the same victims, M samples each.
-
-    Returns:
-        Boolean, Shape (V, N, M).
+    samples, they match only true samples of the same label, Shape (V, N).
     """
     is_found = found_mask(found)
     allowed = np.broadcast_to(is_found[:, None], (*labels.shape, is_found.shape[1]))
@@ -60,7 +45,10 @@ def found_mask(found: Reconstruction) -> np.ndarray:
 
 
 def assign_samples(
-    truth: np.ndarray, estimate: np.ndarray, allowed: np.ndarray | None = None
+    truth: np.ndarray,
+    estimate: np.ndarray,
+    allowed: np.ndarray | None = None,
+    mirrored: np.ndarray | None = None,
 ) -> np.ndarray:
     """Assign samples with the least sum of mean squared errors.
 
@@ -68,65 +56,31 @@ def assign_samples(
         truth: Shape (V, N, *shape).
         estimate: Shape (V, M, *shape).
         allowed: Shape (V, N, M), pairs that may be assigned; None: all.
+        mirrored: Shape (V, M, *shape), the estimate with the opposite sign: the smaller of both
+            errors counts.
 
     Returns:
         Shape (V, N), positions among the M; -1 for none.
     """
-    every = np.ones((len(truth), truth.shape[1], estimate.shape[1]), dtype=bool)
-    triples = zip(truth, estimate, every if allowed is None else allowed, strict=True)
-    return np.stack(
-        [assign_allowed(_squared_errors(true, found), may) for true, found, may in triples]
-    )
-
-
-def assign_up_to_sign(
-    truth: np.ndarray, estimate: np.ndarray, mirrored: np.ndarray, allowed: np.ndarray
-) -> np.ndarray:
-    """Assign samples as `assign_samples` does, with the smaller error of the two signs.
-
-    Args:
-        truth: Shape (V, N, *shape).
-        estimate: Shape (V, M, *shape).
-        mirrored: Shape (V, M, *shape), the same samples with the opposite sign.
-        allowed: Shape (V, N, M), pairs that may be assigned.
-
-    Returns:
-        Shape (V, N), positions among the M; -1 for none.
-    """
-    victims = zip(truth, estimate, mirrored, allowed, strict=True)
-    return np.stack(
-        [
-            assign_allowed(
-                np.minimum(_squared_errors(true, found), _squared_errors(true, other)), may
-            )
-            for true, found, other, may in victims
-        ]
-    )
+    order = []
+    for victim, true in enumerate(truth):
+        costs = _squared_errors(true, estimate[victim])
+        if mirrored is not None:
+            costs = np.minimum(costs, _squared_errors(true, mirrored[victim]))
+        order.append(assign(costs) if allowed is None else assign_allowed(costs, allowed[victim]))
+    return np.stack(order)
 
 
 def assign_labels(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-    """Assign labels with as many equal pairs as possible: the intersection of the multisets.
+    """Assign labels, Shapes (V, N) and (V, M), with as many equal pairs as possible; Shape (V, N).
 
-    Args:
-        truth: Shape (V, N).
-        estimate: Shape (V, M).
-
-    Returns:
-        Shape (V, N), positions among the M; -1 for none.
+    These are the intersection of the multisets.
     """
-    pairs = zip(truth, estimate, strict=True)
-    return np.stack([assign(true[:, None] != found[None, :]) for true, found in pairs])
+    return np.stack([assign(costs) for costs in truth[:, :, None] != estimate[:, None, :]])
 
 
 def assign(costs: np.ndarray) -> np.ndarray:
-    """Assign the samples of one victim.
-
-    Args:
-        costs: cost of each pair, Shape (N, M).
-
-    Returns:
-        Shape (N), positions among the M; -1 for none.
-    """
+    """Assign the samples of one victim by the costs of the pairs; Shape (N, M) to (N)."""
     rows, columns = scipy.optimize.linear_sum_assignment(costs)
     order = np.full(len(costs), UNASSIGNED)
     order[rows] = columns
@@ -136,15 +90,9 @@ def assign(costs: np.ndarray) -> np.ndarray:
 def assign_allowed(costs: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """Assign as many samples of one victim as allowed, with the least cost among such assignments.
 
-    Args:
-        costs: cost of each pair, Shape (N, M).
-        allowed: Shape (N, M), pairs that may be assigned.
-
-    Returns:
-        Shape (N), positions among the M; -1 for none.
+    Both arguments have Shape (N, M), the result Shape (N).
     """
-    prohibitive = 1 + costs.sum()
-    order = assign(np.where(allowed, costs, prohibitive))
+    order = assign(np.where(allowed, costs, 1 + costs.sum()))
     assigned = order != UNASSIGNED
     assigned[assigned] = allowed[assigned, order[assigned]]
     return np.where(assigned, order, UNASSIGNED)

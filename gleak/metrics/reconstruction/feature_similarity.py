@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, ClassVar, Literal
-
 import numpy as np
 from typing_extensions import override
 
@@ -15,14 +11,7 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, assign
-from gleak.runtime.perceptual import (
-    BACKBONES,
-    CHANNELS,
-    SQUEEZE,
-    Net,
-    perceptual_distances,
-    perceptual_network,
-)
+from gleak.runtime import perceptual
 
 
 @register("lpips")
@@ -36,10 +25,10 @@ class Lpips(MetricSpec):
     features", CVPR 2018).
     """
 
-    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    modalities = frozenset({"image"})
 
-    net: Net = parameter(
-        SQUEEZE,
+    net: perceptual.Net = parameter(
+        perceptual.SQUEEZE,
         "network of the features: SqueezeNet 1.1, AlexNet or VGG-16",
         source="ours: the smallest; alex in ROG's code, vgg in CPA's",
     )
@@ -47,39 +36,24 @@ class Lpips(MetricSpec):
     @property
     @override
     def weights(self) -> frozenset[str]:
-        return frozenset({BACKBONES[self.net].file})
+        return frozenset({perceptual.BACKBONES[self.net].file})
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the distances; Shape (V, N), 0 for identical images.
-
-        Raises:
-            MetricUnavailable: the backbone's weights are not in the cache of ``torch.hub``, or the
-                images have neither 1 nor 3 channels.
-        """
         channels = comparison.truth.shape[2]
-        if channels not in CHANNELS:
+        if channels not in perceptual.CHANNELS:
             raise MetricUnavailable(f"images have {channels} channels; supported: 1 or 3")
         try:
-            network = perceptual_network(self.net)
+            network = perceptual.perceptual_network(self.net)
         except ArtifactError as error:
             raise MetricUnavailable(str(error)) from None
-        pairs = zip(comparison.estimate, comparison.truth, strict=True)
-        distances = partial(perceptual_distances, network, net=self.net)
-        return np.stack([_each(distances, estimate, truth) for estimate, truth in pairs])
-
-
-def _each(
-    distances: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    estimates: np.ndarray,
-    truths: np.ndarray,
-) -> np.ndarray:
-    """Compute the distances of one victim's samples; Shape (N)."""
-
-    with torch.inference_mode():
-        pair = (torch.tensor(images).float() for images in (estimates, truths))
-        found = distances(*pair)
-    return np.asarray(found.double().numpy())
+        distances = []
+        with torch.inference_mode():
+            for pair in zip(comparison.estimate, comparison.truth, strict=True):
+                estimate, truth = (torch.tensor(images).float() for images in pair)
+                victim = perceptual.perceptual_distances(network, estimate, truth, net=self.net)
+                distances.append(victim.double().numpy())
+        return np.stack(distances)
 
 
 TAGGER = "tagger"
@@ -93,9 +67,9 @@ class Jaccard(MetricSpec):
     """
 
     source = "ROG Eq. 21"
-    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
-    better: ClassVar[Literal["higher", "lower"]] = "higher"
-    unmatched: ClassVar[float] = 0.0
+    modalities = frozenset({"image"})
+    better = "higher"
+    unmatched = 0.0
 
     @override
     def applies(self, comparison: Comparison) -> bool:
@@ -104,37 +78,18 @@ class Jaccard(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the index; Shape (V, N), in [0, 1].
-
-        Raises:
-            MetricUnavailable: there is no tagger.
-        """
-        if TAGGER not in comparison.evaluators:
-            raise MetricUnavailable(
-                f"the attack's spec names no {TAGGER}; give it one of knowledge"
-            )
-        tagger = comparison.evaluators[TAGGER]
-        pair = (_tags(tagger, images) for images in (comparison.truth, comparison.estimate))
-        return shares(*pair).reshape(comparison.truth.shape[:2])
-
-
-def _tags(tagger: Any, images: np.ndarray) -> np.ndarray:
-    """Predict the tags of each image, without repeats; Shape (V N, number)."""
-
-    flat = torch.from_numpy(images.reshape(-1, *images.shape[2:])).float()
-    with torch.inference_mode():
-        return np.asarray(tagger.tags(flat))
+        tags = []
+        for images in (comparison.truth, comparison.estimate):
+            flat = torch.from_numpy(images.reshape(-1, *images.shape[2:])).float()
+            with torch.inference_mode():
+                tags.append(np.asarray(comparison.evaluators[TAGGER].tags(flat)))
+        return shares(*tags).reshape(comparison.truth.shape[:2])
 
 
 def shares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Compute intersection over union, row by row (ROG Eq. 21).
+    """Compute intersection over union of the distinct tags of each image (ROG Eq. 21).
 
-    Args:
-        one: distinct tags of each image; Shape (M, number).
-        other: same, the number may differ.
-
-    Returns:
-        Shape (M), in [0, 1].
+    Shapes (M, number), of which the number may differ, to (M).
     """
     common = (one[:, :, None] == other[:, None, :]).sum((1, 2))
     return np.asarray(common / (one.shape[1] + other.shape[1] - common))
@@ -151,53 +106,37 @@ class EmbeddingCosine(MetricSpec):
     """
 
     source = "CPA Figure 7"
-    better: ClassVar[Literal["higher", "lower"]] = "higher"
-    unmatched: ClassVar[float] = 0.0
+    better = "higher"
+    unmatched = 0.0
 
     @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the model has embeddings and the attack reconstructs them."""
-        found = comparison.reconstruction
-        known = comparison.private.embeddings is not None
-        recovered = found is not None and found.embeddings is not None
-        return super().applies(comparison) and known and recovered
+        pair = (comparison.private, comparison.reconstruction)
+        known = all(getattr(artifact, "embeddings", None) is not None for artifact in pair)
+        return super().applies(comparison) and known
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the cosines; Shape (V, N), in [-1, 1], NaN if unassigned.
-
-        Raises:
-            MetricUnavailable: the embeddings are of different layers.
-        """
-        pairs = zip(*_embeddings(comparison), strict=True)
-        return np.stack([_best_cosines(true, found) for true, found in pairs])
+        """Compute the cosines; Shape (V, N), in [-1, 1], NaN if unassigned."""
+        assert comparison.private.embeddings is not None and comparison.reconstruction is not None
+        assert comparison.reconstruction.embeddings is not None
+        truth, found = comparison.private.embeddings, comparison.reconstruction.embeddings
+        if truth.shape[-1] != found.shape[-1]:
+            raise MetricUnavailable(
+                f"true embeddings have {truth.shape[-1]} numbers each, the reconstructed ones "
+                f"{found.shape[-1]}: they are inputs of different layers"
+            )
+        cosines = np.clip(_unit(truth) @ _unit(found).mT, -1, 1)
+        order = np.stack([assign(-victim) for victim in cosines])
+        victims, samples = np.nonzero(order != UNASSIGNED)
+        best = np.full(order.shape, np.nan)
+        best[victims, samples] = cosines[victims, samples, order[victims, samples]]
+        return best
 
     @override
     def matched(self, comparison: Comparison) -> np.ndarray:
         return np.asarray(~np.isnan(self.measure(comparison)))
-
-
-def _embeddings(comparison: Comparison) -> tuple[np.ndarray, np.ndarray]:
-    """Return true, Shape (V, N, E), and reconstructed embeddings, Shape (V, M, E)."""
-    assert comparison.private.embeddings is not None and comparison.reconstruction is not None
-    assert comparison.reconstruction.embeddings is not None
-    truth, found = comparison.private.embeddings, comparison.reconstruction.embeddings
-    if truth.shape[-1] != found.shape[-1]:
-        raise MetricUnavailable(
-            f"true embeddings have {truth.shape[-1]} numbers each, the reconstructed ones "
-            f"{found.shape[-1]}: they are inputs of different layers"
-        )
-    return truth, found
-
-
-def _best_cosines(truth: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Compute the cosines of the pairs of one victim; Shape (N), NaN if unassigned."""
-    cosines = np.clip(_unit(truth) @ _unit(found).T, -1, 1)
-    order = assign(-cosines)
-    pairs = np.flatnonzero(order != UNASSIGNED)
-    best = np.full(len(truth), np.nan)
-    best[pairs] = cosines[pairs, order[pairs]]
-    return best
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

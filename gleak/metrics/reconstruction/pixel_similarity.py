@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from typing_extensions import override
@@ -13,7 +13,7 @@ from typing_extensions import override
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
-from gleak.metrics.reconstruction.assignment import allowed_pairs, assign_up_to_sign, gather
+from gleak.metrics.reconstruction.assignment import allowed_pairs, assign_samples, gather
 from gleak.metrics.reconstruction.feature_similarity import Lpips
 from gleak.runtime.perceptual import SQUEEZE, Net
 
@@ -32,7 +32,6 @@ class Mse(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the errors in double precision; Shape (V, N), in [0, 1] for inputs in [0, 1]."""
         error = comparison.estimate.astype(np.float64) - comparison.truth
         return np.asarray((error**2).mean(axis=tuple(range(2, error.ndim))))
 
@@ -46,13 +45,12 @@ class Psnr(MetricSpec):
     is not the PSNR of a pooled error.
     """
 
-    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
-    unit: ClassVar[str] = "dB"
-    better: ClassVar[Literal["higher", "lower"]] = "higher"
+    modalities = frozenset({"image"})
+    unit = "dB"
+    better = "higher"
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the ratios; Shape (V, N), in dB, at most 100."""
         return measure_images(_psnr, comparison)
 
 
@@ -71,19 +69,18 @@ class Ssim(MetricSpec):
     """Structural similarity of each image, with k1 = 0.01, k2 = 0.03 and data range 1.
 
     With window=gaussian, the mean over pixels of windows of 11 x 11 pixels with sigma 1.5. Only
-    windows inside the image count, so padding has no influence (Wang et al., "Image quality
-    assessment", IEEE TIP 2004, section III). With window=global, means, variances and covariance
-    are those of the whole image (ROG Eq. 24), which gives higher values. The similarities of the
-    channels are averaged.
+    windows inside the image count, so padding has no influence. With window=global, means,
+    variances and covariance are those of the whole image, which gives higher values. The
+    similarities of the channels are averaged.
     """
 
-    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
-    better: ClassVar[Literal["higher", "lower"]] = "higher"
+    modalities = frozenset({"image"})
+    better = "higher"
 
     window: Literal["gaussian", "global"] = parameter(
         "gaussian",
         "windows of 11 x 11 pixels, or one over the whole image",
-        source="Wang et al. 2004, section III; global in ROG Eq. 24",
+        source="Wang et al., IEEE TIP 2004, section III; global in ROG Eq. 24",
     )
     channels: Literal["rgb", "ycbcr"] = parameter(
         "rgb",
@@ -93,12 +90,6 @@ class Ssim(MetricSpec):
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the similarities; Shape (V, N), at most 1.
-
-        Raises:
-            MetricUnavailable: an image side is shorter than the window, or the channels are not
-                those of a colour image.
-        """
         count, height, width = comparison.truth.shape[2:]
         if self.window == "gaussian" and min(height, width) < SSIM_WINDOW:
             raise MetricUnavailable(
@@ -114,13 +105,9 @@ class Ssim(MetricSpec):
         per_channel = global_similarity if self.window == "global" else _windowed_similarity
         if self.channels == "rgb" or len(truth) == 1:
             return float(np.mean(per_channel(estimate, truth)))
-        both = (to_ycbcr(image) for image in (estimate, truth))
-        return float(np.average(per_channel(*both), weights=YCBCR_WEIGHTS))
-
-
-def to_ycbcr(image: np.ndarray) -> np.ndarray:
-    """Convert an RGB image to luma and both chromas, all in [0, 1]; Shape (3, H, W)."""
-    return np.tensordot(YCBCR, image, 1) + np.array([0, 0.5, 0.5])[:, None, None]
+        offset = np.array([0, 0.5, 0.5])[:, None, None]
+        converted = (np.tensordot(YCBCR, image, 1) + offset for image in (estimate, truth))
+        return float(np.average(per_channel(*converted), weights=YCBCR_WEIGHTS))
 
 
 def _windowed_similarity(estimate: np.ndarray, truth: np.ndarray) -> list[float]:
@@ -137,12 +124,7 @@ def _windowed_similarity(estimate: np.ndarray, truth: np.ndarray) -> list[float]
 def global_similarity(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Compute the similarity of each channel with one window over the whole image (ROG Eq. 24).
 
-    Args:
-        estimate: Shape (C, H, W).
-        truth: same Shape.
-
-    Returns:
-        Shape (C), at most 1.
+    Shapes (C, H, W) to (C), at most 1.
     """
     x, y = (image.reshape(len(image), -1) for image in (estimate, truth))
     mean_x, mean_y = x.mean(1), y.mean(1)
@@ -154,22 +136,10 @@ def global_similarity(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
 def measure_images(
     measure: Callable[[np.ndarray, np.ndarray], float], comparison: Comparison
 ) -> np.ndarray:
-    """Compute one number for each reconstructed image.
-
-    Args:
-        measure: maps an estimate and its truth, both Shape (C, H, W) in double precision.
-        comparison: comparison of images.
-
-    Returns:
-        Shape (V, N).
-    """
-    shape = comparison.truth.shape
-    pairs = zip(
-        comparison.estimate.reshape(-1, *shape[2:]).astype(np.float64),
-        comparison.truth.reshape(-1, *shape[2:]).astype(np.float64),
-        strict=True,
-    )
-    return np.array([measure(*pair) for pair in pairs]).reshape(shape[:2])
+    """Compute one number for each estimate and its truth, in double precision; Shape (V, N)."""
+    shape, pair = comparison.truth.shape, (comparison.estimate, comparison.truth)
+    flat = (images.reshape(-1, *shape[2:]).astype(np.float64) for images in pair)
+    return np.array([measure(*images) for images in zip(*flat, strict=True)]).reshape(shape[:2])
 
 
 class OracleSignMetric(MetricSpec):
@@ -180,7 +150,7 @@ class OracleSignMetric(MetricSpec):
     are of this kind, and what an attacker achieves without an oracle is the plain metric.
     """
 
-    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    modalities = frozenset({"image"})
 
     @property
     @abstractmethod
@@ -195,8 +165,8 @@ class OracleSignMetric(MetricSpec):
     @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the attack also stored its images with the opposite sign."""
-        found = comparison.reconstruction
-        return super().applies(comparison) and found is not None and found.mirrored is not None
+        mirrored = getattr(comparison.reconstruction, "mirrored", None)
+        return super().applies(comparison) and mirrored is not None
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
@@ -210,14 +180,12 @@ class OracleSignMetric(MetricSpec):
 def with_oracle_signs(comparison: Comparison) -> Comparison:
     """Return the comparison with each image in the sign of the smaller squared error.
 
-    Images are assigned to the truth again, with the least sum of the smaller of both errors among
-    the pairs of `gleak.metrics.reconstruction.assignment.allowed_pairs`. If both errors are equal,
-    the attack's own sign is used.
+    Images are assigned to the truth again. If both errors are equal, the attack's sign is used.
     """
     found = comparison.reconstruction
     assert found is not None and found.mirrored is not None
     allowed = allowed_pairs(comparison.truth_labels, found)
-    order = assign_up_to_sign(comparison.truth, found.inputs, found.mirrored, allowed)
+    order = assign_samples(comparison.truth, found.inputs, allowed, found.mirrored)
     own, other = (gather(images, order, np.nan) for images in (found.inputs, found.mirrored))
     errors = [((images - comparison.truth) ** 2).sum(axis=(2, 3, 4)) for images in (own, other)]
     is_other = (errors[1] < errors[0])[..., None, None, None]
@@ -229,8 +197,8 @@ class PsnrOracleSign(OracleSignMetric):
     """`psnr` of each image in the sign with the smaller squared error."""
 
     source = "ours, after CPA's oracle"
-    unit: ClassVar[str] = Psnr.unit
-    better: ClassVar[Literal["higher", "lower"]] = Psnr.better
+    unit = Psnr.unit
+    better = Psnr.better
 
     @property
     @override
@@ -243,7 +211,7 @@ class LpipsOracleSign(OracleSignMetric):
     """`lpips` of each image in the sign with the smaller squared error."""
 
     source = "CPA Tables I, III and IV"
-    better: ClassVar[Literal["higher", "lower"]] = Lpips.better
+    better = Lpips.better
 
     net: Net = parameter(SQUEEZE, "as of `lpips`", source="ours; vgg in CPA's code")
 

@@ -13,7 +13,8 @@ from gleak.metrics.audits.alarms import audits
 from gleak.metrics.audits.base import Broadcast
 from gleak.metrics.audits.client_gradients import gradient_norms, measure_reach
 from gleak.metrics.base import MetricUnavailable
-from gleak.models.broadcast import load_network, with_state
+from gleak.models.broadcast import load_network
+from tests.metrics.subjects import fresh_model, train_split
 
 CLASSES, SHAPE, BORDER = 6, (1, 6, 6), 2
 NETWORK = """
@@ -46,27 +47,13 @@ def frozen(shape, classes):
 @pytest.fixture(scope="module")
 def data() -> Dataset:
     """Noise inside a border that is always zero."""
-    labels = np.arange(60) % CLASSES
     pixels = np.zeros((60, *SHAPE), dtype=np.uint8)
     pixels[..., BORDER:, BORDER:] = np.random.default_rng(0).integers(1, 256, (60, 1, 4, 4))
-    return Dataset(
-        train_inputs=pixels,
-        train_labels=labels,
-        test_inputs=pixels[:0],
-        test_labels=labels[:0],
-        class_names=np.array(list("abcdef")),
-    )
+    return train_split(pixels, CLASSES)
 
 
 def model_of(spec: str) -> Model:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network = parse("model", spec).build(SHAPE, CLASSES)
-    empty = {"parameters": {}, "buffers": {}}
-    history = {"train_loss": np.zeros(0), "test_accuracy": np.zeros(0)}
-    return with_state(
-        Model(model=spec, classes=CLASSES, input_shape=np.array(SHAPE), **empty, **history), network
-    )
+    return fresh_model(spec, SHAPE, CLASSES)
 
 
 @pytest.fixture
@@ -117,14 +104,12 @@ def test_frozen_and_uncommon_parameters_are_audited(data: Dataset, uncommon: str
 
 
 def test_gradients_are_those_of_parameters_that_are_trained(data: Dataset, uncommon: str):
-    norms = gradient_norms(
-        load_network(model_of(f"{uncommon}.build"), "it"), data, samples=8, seed=0
+    trained, frozen = (
+        gradient_norms(load_network(model_of(f"{uncommon}.{name}"), "it"), data, samples=8, seed=0)
+        for name in ("build", "frozen")
     )
-    assert {"position", "up.weight", "last.bias"} <= set(norms)
-    assert not {"codes", "grouped.weight"} & set(norms)
-    assert (
-        gradient_norms(load_network(model_of(f"{uncommon}.frozen"), "it"), data, samples=8, seed=0)
-        == {}
-    )
+    assert {"position", "up.weight", "last.bias"} <= set(trained)
+    assert not {"codes", "grouped.weight"} & set(trained)
+    assert frozen == {}
     with pytest.raises(MetricUnavailable, match="fewer than 8 samples have a gradient"):
         parse("metric", "audit_dominance").measure(Broadcast(model_of(f"{uncommon}.frozen"), data))

@@ -17,6 +17,7 @@ from gleak.core.registry import parse
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.audits.base import Broadcast
 from gleak.models.broadcast import load_network, with_state
+from tests.metrics.subjects import fresh_model, train_split
 
 CLASSES, SHAPE = 10, (1, 16, 16)
 BORDER = 2
@@ -29,34 +30,18 @@ CRAFTINGS = ("fishing", "mkor", "mkor+hiding=naive", "mkor+sink=4")
 def data() -> Dataset:
     """Ten patterns in noise, inside a border that is always zero."""
     random = np.random.default_rng(0)
-    labels = np.arange(200) % CLASSES
     patterns = random.uniform(0, 1, (CLASSES, *SHAPE))
-    pixels = 255 * (0.6 * patterns[labels] + 0.4 * random.uniform(0, 1, (200, *SHAPE)))
+    patterns = patterns[np.arange(200) % CLASSES]
+    pixels = 255 * (0.6 * patterns + 0.4 * random.uniform(0, 1, (200, *SHAPE)))
     inside = np.zeros(SHAPE, dtype=bool)
     inside[:, BORDER:-BORDER, BORDER:-BORDER] = True
-    pixels = np.where(inside, pixels, 0).astype(np.uint8)
-    return Dataset(
-        train_inputs=pixels,
-        train_labels=labels,
-        test_inputs=pixels[:0],
-        test_labels=labels[:0],
-        class_names=np.array(list("abcdefghij")),
-    )
-
-
-def fresh(spec: str) -> Model:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network = parse("model", spec).build(SHAPE, CLASSES)
-    empty = {"parameters": {}, "buffers": {}}
-    history = {"train_loss": np.zeros(0), "test_accuracy": np.zeros(0)}
-    blank = Model(model=spec, classes=CLASSES, input_shape=np.array(SHAPE), **empty, **history)
-    return with_state(blank, network)
+    return train_split(np.where(inside, pixels, 0), CLASSES)
 
 
 def decayed(spec: str, data: Dataset, steps: int) -> Model:
     """Trained by Adam, whose decay shrinks every weight that no sample trains."""
-    network, random = load_network(fresh(spec), "it").train(), np.random.default_rng(0)
+    fresh, random = fresh_model(spec, SHAPE, CLASSES), np.random.default_rng(0)
+    network = load_network(fresh, "it").train()
     inputs, labels = torch.from_numpy(data.samples("train")), torch.from_numpy(data.train_labels)
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3, weight_decay=0.02)
     for _ in range(steps):
@@ -64,7 +49,7 @@ def decayed(spec: str, data: Dataset, steps: int) -> Model:
         optimizer.zero_grad()
         functional.cross_entropy(network(inputs[batch]), labels[batch]).backward()
         optimizer.step()
-    return with_state(fresh(spec), network)
+    return with_state(fresh, network)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +135,7 @@ def with_dead(model: Model, rows: np.ndarray, columns: np.ndarray) -> Model:
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [CRAFTED[0], pytest.param(CRAFTED[1], marks=pytest.mark.slow)])
 def test_every_crafting_is_found_on_fresh_and_on_decayed_networks(spec: str, data: Dataset):
-    for model in (fresh(spec), decayed(spec, data, 60)):
+    for model in (fresh_model(spec, SHAPE, CLASSES), decayed(spec, data, 60)):
         assert alarming(model, data) == alarming(model, None) == set()
         for crafting in CRAFTINGS:
             crafted = parse("crafting", crafting).craft(model, 0).model

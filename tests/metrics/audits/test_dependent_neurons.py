@@ -45,6 +45,8 @@ def test_rows_are_those_that_a_comparison_of_all_pairs_finds(
 def test_blocks_of_rows_find_the_same(monkeypatch: pytest.MonkeyPatch):
     weights = np.random.default_rng(0).normal(size=(50, 100)).astype(np.float32)
     weights[40:45] = -2 * weights[3:8]
+    too_small_to_square = np.float32(1e-35) * weights
+    assert opposed_rows(too_small_to_square) == 10
     monkeypatch.setattr("gleak.metrics.audits.dependent_neurons.BLOCK_ROWS", 7)
     assert opposed_rows(weights) == 10
 
@@ -55,9 +57,3 @@ def test_rows_that_learn_the_same_are_no_pairs():
     weights = random.normal(size=(30, 2)) @ random.normal(size=(2, 100))
     weights[:10] = np.sign(weights[:10, :1]) * weights[0]
     assert opposed_rows(weights) == 0
-
-
-def test_rows_too_small_to_square_have_a_direction():
-    weights = np.random.default_rng(0).normal(size=(30, 100)).astype(np.float32)
-    weights[1] = -weights[0]
-    assert opposed_rows(np.float32(1e-35) * weights) == 2

@@ -9,12 +9,12 @@ from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.core.registry import parse
 from gleak.metrics.audits.base import Broadcast
 from gleak.metrics.audits.client_gradients import gradient_norms
 from gleak.metrics.audits.dominance import AuditDominance
 from gleak.metrics.base import MetricUnavailable
 from gleak.models.broadcast import load_network, with_state
+from tests.metrics.subjects import fresh_model, train_split
 
 CLASSES, SHAPE = 10, (1, 6, 6)
 LAST = "3"
@@ -23,28 +23,12 @@ LAST = "3"
 @pytest.fixture(scope="module")
 def data() -> Dataset:
     """Noise of ten classes, six samples each."""
-    labels = np.arange(60) % CLASSES
-    pixels = np.random.default_rng(0).integers(0, 256, (60, *SHAPE)).astype(np.uint8)
-    return Dataset(
-        train_inputs=pixels,
-        train_labels=labels,
-        test_inputs=pixels[:0],
-        test_labels=labels[:0],
-        class_names=np.array(list("abcdefghij")),
-    )
+    return train_split(np.random.default_rng(0).integers(0, 256, (60, *SHAPE)), CLASSES)
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    """A fresh `fc2`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network = parse("model", "fc2+hidden=20").build(SHAPE, CLASSES)
-    empty = {"parameters": {}, "buffers": {}}
-    history = {"train_loss": np.zeros(0), "test_accuracy": np.zeros(0)}
-    shape = np.array(SHAPE)
-    blank = Model(model="fc2+hidden=20", classes=CLASSES, input_shape=shape, **empty, **history)
-    return with_state(blank, network)
+    return fresh_model("fc2+hidden=20", SHAPE, CLASSES)
 
 
 def changed(model: Model, weight: np.ndarray, bias: np.ndarray) -> Model:
@@ -61,8 +45,10 @@ def fished(model: Model) -> Model:
     return changed(model, rows, np.append(0, np.full(CLASSES - 1, 50)))
 
 
-def test_samples_of_a_fresh_model_count_alike(model: Model, data: Dataset):
+def test_samples_of_a_fresh_or_of_a_confident_model_count_alike(model: Model, data: Dataset):
     assert AuditDominance().worst(Broadcast(model, data)).statistic < 2
+    confident = changed(model, 300 * model.parameters[f"{LAST}.weight"], np.zeros(CLASSES))
+    assert not AuditDominance().alarms(Broadcast(confident, data))
 
 
 def test_a_class_that_is_fished_for_is_the_whole_sum(model: Model, data: Dataset):
@@ -75,17 +61,9 @@ def test_a_class_that_is_fished_for_is_the_whole_sum(model: Model, data: Dataset
     assert found[f"{LAST}.bias"].statistic == pytest.approx(1)
 
 
-def test_samples_that_were_learnt_well_are_not_suppressed(model: Model, data: Dataset):
-    confident = changed(model, 300 * model.parameters[f"{LAST}.weight"], np.zeros(CLASSES))
-    assert not AuditDominance().alarms(Broadcast(confident, data))
-
-
-def test_without_samples_it_says_nothing(model: Model):
+def test_the_client_draws_by_its_seed(model: Model, data: Dataset):
     with pytest.raises(MetricUnavailable, match="it needs 8 of the client"):
         AuditDominance().measure(Broadcast(model))
-
-
-def test_the_client_draws_by_its_seed(model: Model, data: Dataset):
     audit = AuditDominance(samples=8)
     values = [audit.measure(Broadcast(model, data, seed)) for seed in (1, 1, 2)]
     assert values[0] == values[1] != values[2]

@@ -39,16 +39,6 @@ def test_a_permuted_batch_is_put_back_in_order(seed: int, samples: int):
     np.testing.assert_array_equal(gather(shuffled, order, np.nan), truth)
 
 
-@given(seed=seeds, samples=sizes)
-def test_the_result_does_not_depend_on_the_order_of_the_estimate(seed: int, samples: int):
-    generator = np.random.default_rng(seed)
-    truth, estimate = generator.random((2, 1, samples, 4))
-    shuffled = estimate[:, generator.permutation(samples)]
-    first = gather(estimate, assign_samples(truth, estimate), np.nan)
-    second = gather(shuffled, assign_samples(truth, shuffled), np.nan)
-    np.testing.assert_array_equal(first, second)
-
-
 @given(seed=seeds, samples=sizes, found=sizes)
 def test_no_other_assignment_costs_less(seed: int, samples: int, found: int):
     generator = np.random.default_rng(seed)
@@ -99,22 +89,11 @@ def test_as_many_as_may_be_are_assigned_at_the_least_cost(
     assert rank(costs, order) == pytest.approx(min(rank(costs, chosen) for chosen in possible))
 
 
-@given(seed=seeds, samples=sizes, found=sizes)
-def test_where_all_are_allowed_nothing_changes(seed: int, samples: int, found: int):
-    generator = np.random.default_rng(seed)
-    truth, estimate = generator.random((2, samples, 3)), generator.random((2, found, 3))
-    every = np.ones((2, samples, found), dtype=bool)
-    np.testing.assert_array_equal(
-        assign_samples(truth, estimate, every), assign_samples(truth, estimate)
-    )
-
-
 def test_samples_that_were_not_found_and_other_labels_are_not_allowed():
     labels, found = np.array([[4, 1, 4]]), np.array([[4, 4, 1, 7]])
     counts = np.array([[1, 0, 2, 1]])
     silent = SimpleNamespace(labels=found, averaged_count=None, paired=False)
-    assert allowed_pairs(labels, silent).all()
-    assert allowed_pairs(labels, silent).shape == (1, 3, 4)
+    assert allowed_pairs(labels, silent).tolist() == [[[True] * 4] * 3]
     partly = SimpleNamespace(labels=found, averaged_count=counts, paired=False)
     assert allowed_pairs(labels, partly).tolist() == [[[True, False, True, True]] * 3]
     paired = SimpleNamespace(labels=found, averaged_count=counts, paired=True)
@@ -122,11 +101,8 @@ def test_samples_that_were_not_found_and_other_labels_are_not_allowed():
     assert allowed_pairs(labels, paired).tolist() == [[of_four, of_one, of_four]]
 
 
-def test_an_empty_estimate_leaves_every_sample_unmatched():
+def test_what_is_missing_is_filled():
     assert assign_samples(np.zeros((2, 3, 4)), np.zeros((2, 0, 4))).tolist() == [[-1] * 3] * 2
-
-
-def test_gather_fills_missing_values():
     values = np.array([[10, 20], [30, 40]])
     order = np.array([[1, -1, 0], [-1, 0, 1]])
     assert gather(values, order, -1).tolist() == [[20, -1, 10], [-1, 30, 40]]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 import re
 import warnings
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from hashlib import sha256
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from scipy.spatial.distance import cosine
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.errors import IncompatibleError
 from gleak.knowledge.loading import load_knowledge
 from gleak.metrics.base import Comparison, MetricUnavailable
 from gleak.metrics.reconstruction.feature_similarity import EmbeddingCosine, Jaccard, Lpips, shares
@@ -30,7 +29,6 @@ from gleak.metrics.score_table import read_scores
 from gleak.runtime.hub_weights import DIGESTS, checkpoint_path
 from gleak.runtime.perceptual import BACKBONES, Net, perceptual_network
 from gleak.runtime.torchvision_ops import ensure_operators
-from tests.metrics.comparisons import changed
 
 
 def pair(channels: int, side: int) -> tuple[np.ndarray, np.ndarray]:
@@ -39,21 +37,15 @@ def pair(channels: int, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.usefixtures("random_weights")
-def test_agrees_with_a_direct_call(make_comparison):
+def test_agrees_with_a_direct_call_and_with_the_formula_of_the_paper(make_comparison):
     truth, estimate = pair(3, 80)
     values = Lpips().measure(make_comparison(truth, estimate))
-    network = perceptual_network()
+    images = [torch.tensor(batch[0]).float() for batch in (estimate, truth)]
     with torch.inference_mode():
-        expected = network(
-            torch.tensor(estimate[0]).float(), torch.tensor(truth[0]).float(), normalize=True
-        )
-    np.testing.assert_allclose(values[0], expected.flatten(), rtol=1e-4)
-
-
-def test_the_network_holds_the_weights_of_the_file(random_weights: Path):
-    stored = torch.load(random_weights, weights_only=True)
-    first = perceptual_network().net.slice1[0]
-    assert torch.equal(first.weight, stored["features.0.weight"])
+        expected = perceptual_network()(*images, normalize=True).flatten()
+        by_formula = lpips_of_features(perceptual_network(), *images)
+    np.testing.assert_allclose(values[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(values[0], by_formula, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("random_weights")
@@ -66,15 +58,12 @@ def test_grey_images_are_repeated_to_three_channels(make_comparison):
 
 @pytest.mark.usefixtures("random_weights")
 def test_small_images_are_enlarged_to_64_pixels(make_comparison):
-    from torch.nn.functional import interpolate
-
-    def enlarged(images: np.ndarray) -> np.ndarray:
-        large = interpolate(torch.tensor(images[0]), size=(64, 64), mode="bilinear")
-        return large.numpy()[None]
-
-    truth, estimate = pair(3, 8)
-    small = Lpips().measure(make_comparison(truth, estimate))
-    large = Lpips().measure(make_comparison(enlarged(truth), enlarged(estimate)))
+    images = pair(3, 8)
+    enlarged = [
+        nn.functional.interpolate(torch.tensor(batch[0]), (64, 64), mode="bilinear").numpy()[None]
+        for batch in images
+    ]
+    small, large = (Lpips().measure(make_comparison(*batches)) for batches in (images, enlarged))
     np.testing.assert_allclose(small, large, rtol=1e-4)
 
 
@@ -93,48 +82,19 @@ def test_missing_weights_are_never_replaced(
         Lpips(net=net).measure(make_comparison(*pair(3, 64)))
     assert str(raised.value).endswith(f"{name} is missing; download it with: gleak weights {name}")
     assert not no_weights.exists()
+    assert BACKBONES[net].file == name in DIGESTS
+    assert LpipsOracleSign(net=net).plain == Lpips(net=net)
 
 
-@pytest.mark.parametrize("net", get_args(Net))
-def test_the_digests_of_all_backbones_are_known(net: Net) -> None:
-    assert BACKBONES[net].file in DIGESTS
-
-
-def altered(path: Path, how: str, trap: Path) -> None:
-    """Put something else in the place of a file of weights; code in it would make the trap."""
-    whole = path.read_bytes()
-    if how == "pickle":
-        path.write_bytes(pickle.dumps(Touch(trap), protocol=2))
-    elif how == "torch":
-        torch.save({"features.0.weight": Touch(trap)}, path)
-    elif how == "cut":
-        path.write_bytes(whole[:-300])
-    else:
-        path.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
-
-
-class Touch:
-    """Unpickled, it makes a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Path.touch, (self.path,)
-
-
-@pytest.mark.parametrize("how", ["pickle", "torch", "cut", "changed"])
 def test_altered_weights_are_refused_before_they_are_parsed(
     random_weights: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     make_comparison,
-    how: str,
 ) -> None:
     path = tmp_path / "hub" / "checkpoints" / random_weights.name
     path.parent.mkdir(parents=True)
-    path.write_bytes(random_weights.read_bytes())
-    altered(path, how, tmp_path / "sprung")
+    path.write_bytes(random_weights.read_bytes()[:-1])
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("gleak.core.lazy.torch.load", lambda *_, **__: pytest.fail("it was parsed"))
     found, (expected,) = sha256(path.read_bytes()).hexdigest(), DIGESTS[path.name]
@@ -144,20 +104,6 @@ def test_altered_weights_are_refused_before_they_are_parsed(
         f"{path}: altered or truncated: its SHA-256 is {found}, but should be {expected}; replace "
         f"it with: gleak weights {path.name}"
     )
-    assert not (tmp_path / "sprung").exists()
-
-
-def test_a_pickle_with_the_right_digest_is_not_run_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: Callable[[Path], None]
-) -> None:
-    path = tmp_path / "hub" / "checkpoints" / BACKBONES["squeeze"].file
-    path.parent.mkdir(parents=True)
-    torch.save({"features.0.weight": Touch(tmp_path / "sprung")}, path)
-    published(path)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    with pytest.raises(ArtifactError, match="contains anything but tensors"):
-        perceptual_network()
-    assert not (tmp_path / "sprung").exists()
 
 
 def test_the_network_is_the_one_that_lpips_builds(random_weights: Path) -> None:
@@ -213,20 +159,6 @@ def test_other_networks_are_read_from_their_own_files(
 
 
 @pytest.mark.usefixtures("random_weights")
-def test_the_formula_is_that_of_the_paper(make_comparison) -> None:
-    truth, estimate = pair(3, 64)
-    values = Lpips().measure(make_comparison(truth, estimate))
-    images = (torch.tensor(batch[0]).float() for batch in (estimate, truth))
-    expected = lpips_of_features(perceptual_network(), *images)
-    np.testing.assert_allclose(values[0], expected, rtol=1e-4)
-
-
-def test_the_oracle_of_the_sign_has_the_same_network() -> None:
-    assert LpipsOracleSign(net="vgg").plain == Lpips(net="vgg")
-    assert LpipsOracleSign(net="vgg").weights == {"vgg16-397923af.pth"}
-
-
-@pytest.mark.usefixtures("random_weights")
 def test_two_channels_are_refused(make_comparison):
     with pytest.raises(MetricUnavailable, match="2 channels"):
         Lpips().measure(make_comparison(*pair(2, 64)))
@@ -258,8 +190,6 @@ def test_without_a_tagger_nothing_is_said(make_comparison: Make) -> None:
     images = np.zeros((1, 1, 1, 2, 3))
     comparison = replace(make_comparison(images, images), evaluators={})
     assert not Jaccard().applies(comparison)
-    with pytest.raises(MetricUnavailable, match="names no tagger"):
-        Jaccard().measure(comparison)
 
 
 @pytest.mark.usefixtures("no_weights")
@@ -281,19 +211,10 @@ def test_scores_are_by_the_file_of_the_tagger(
     assert set(table["metric"]) == {"jaccard"}
     assert set(table["value"]) <= {0.0, 0.2, 0.5, 1.0}
     assert network.tags(torch.rand(2, *images.shape)).shape == (2, 3)
-
-
-def test_a_tagger_that_knows_a_victim_is_refused(
-    images, learned: Callable[[str], Path], tmp_path: Path, columns
-) -> None:
-    inputs = images.samples("train", slice(6)).reshape(2, 3, *images.shape)
-    labels = np.zeros((2, 3), int)
-    Private(inputs=inputs, labels=labels, indices=labels).write(tmp_path / "private.h5")
-    words = (tmp_path / "private.h5", tmp_path / "scores.csv", columns, None)
-    with pytest.raises(
-        IncompatibleError, match=r"knowledge\.h5: trained on tiny, which contains 6"
-    ):
-        score(*words, evaluators=[learned("tagger")])
+    known = images.samples("train", slice(6)).reshape(inputs.shape)
+    replace(private, inputs=known).write(tmp_path / "private.h5")
+    with pytest.raises(IncompatibleError, match=r"knowledge\.h5: trained on tiny, .* contains 6"):
+        score(*words, None, evaluators=[tagger])
 
 
 sizes = st.integers(1, 4)
@@ -330,33 +251,16 @@ def test_neither_order_nor_scale_enters(seed: int, scale: float):
     np.testing.assert_allclose(COSINE.measure(compared(truth, found)), 1, rtol=1e-6)
 
 
-def test_the_wrong_sign_counts_as_wrong():
+def test_the_wrong_sign_counts_as_wrong_and_zeros_as_nothing():
     truth = np.eye(2, 3)
     np.testing.assert_allclose(COSINE.measure(compared(truth[:1], -truth[:1])), -1)
     np.testing.assert_allclose(COSINE.measure(compared(truth, -truth)), 0)
-
-
-def test_vectors_of_zeros_have_the_cosine_0():
     truth, found = np.array([[1.0, 1], [0, 0]]), np.array([[0.0, 0], [2, 2]])
     np.testing.assert_allclose(COSINE.measure(compared(truth, found)), [[1, 0]])
 
 
-def test_no_embedding_found_leaves_every_one_unmatched():
+def test_embeddings_that_were_not_found_or_are_of_another_layer_are_not_compared():
     none = compared(np.ones((3, 2)), np.ones((0, 2)))
     assert COSINE.matched(none).tolist() == [[False] * 3]
-
-
-def test_embeddings_of_another_layer_are_not_compared():
     with pytest.raises(MetricUnavailable, match="4 numbers each, the reconstructed ones 3"):
         COSINE.measure(compared(np.ones((2, 4)), np.ones((2, 3))))
-
-
-def test_applies_where_both_are_there(make_comparison: Callable[..., Comparison]):
-    samples = np.random.default_rng(0).random((1, 2, 1, 4, 4))
-    both = make_comparison(samples, samples)
-    assert COSINE.applies(both)
-    assert both.reconstruction is not None
-    assert not COSINE.applies(changed(both, embeddings=None))
-    assert not COSINE.applies(changed(both, reconstruction=None))
-    without = replace(both.reconstruction, embeddings=None)
-    assert not COSINE.applies(changed(both, reconstruction=without))

@@ -54,12 +54,11 @@ class ObjectiveFunction(Protocol):
 class OptimizerState(ABC):
     """State of an optimizer over V independent problems, advanced together.
 
-    Each row is a separate problem, and no row influences another. Attributes that are tensors or
-    integers are the state that one step passes to the next.
+    Each row is a separate problem, and no row influences another.
     """
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the state that one step passes to the next, by attribute."""
+        """Return what one step passes to the next: the attributes that are tensors or integers."""
         return {
             name: torch.as_tensor(value)
             for name, value in vars(self).items()
@@ -139,7 +138,6 @@ class OptimizerSpec(Spec):
     """Rule by which points move; one iteration may be several evaluations."""
 
     kind: ClassVar[str] = "optimizer"
-
     needs_residuals: ClassVar[bool] = False
     """True if the rule needs the residuals of gradients, and not only the objective's gradient."""
 
@@ -159,12 +157,7 @@ class OptimizerSpec(Spec):
 
     @abstractmethod
     def begin(self, points: torch.Tensor, iterations: int) -> OptimizerState:
-        """Initialise the state for V problems.
-
-        Args:
-            points: the first ones; Shape (V, P).
-            iterations: the budget.
-        """
+        """Initialise the state for V first points, Shape (V, P), and a budget of iterations."""
 
 
 class GradientOptimizerSpec(OptimizerSpec):
@@ -224,25 +217,18 @@ class AdamState(GradientState):
         self.steps += 1
         self.mean.lerp_(gradients, 1 - BETAS[0])
         self.square.mul_(BETAS[1]).addcmul_(gradients, gradients, value=1 - BETAS[1])
-        mean = self.mean / self._correction(BETAS[0])
-        deviation = (self.square / self._correction(BETAS[1])).sqrt()
+        # in double precision, since powers of one number and of several are rounded differently
+        corrections = [(1 - beta ** self.steps.double()).to(self.steps.dtype) for beta in BETAS]
+        mean, deviation = self.mean / corrections[0], (self.square / corrections[1]).sqrt()
         return points - rate * mean / (deviation + EPSILON)
-
-    def _correction(self, beta: float) -> torch.Tensor:
-        """Compute the bias correction of a moment that was initialised to zero; Shape (V, 1).
-
-        In double precision, since powers of one number and of several are rounded differently.
-        """
-        return (1 - beta ** self.steps.double()).to(self.steps.dtype)
 
 
 @register("sgd")
 class SGD(GradientOptimizerSpec):
     """Gradient descent with momentum (Qian 1999), one evaluation per iteration.
 
-    Steps are proportional to the gradient, so the learning rate has to suit the model: for a LeNet
-    that was trained, or initialised with small weights, the objective is flat in the pixels, and
-    the default hardly moves them.
+    Steps are proportional to the gradient, so the learning rate has to suit the model: where a
+    LeNet was trained, or has small weights, the objective is flat, and the default hardly moves.
     """
 
     source: ClassVar[str] = "CPL section 3.1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -71,8 +71,21 @@ def derivatives() -> Any:
     return functions
 
 
+class _OneParameter:
+    """Quantities of the observed gradient of one parameter, Shape (V, *shape)."""
+
+    target: torch.Tensor
+
+    @property
+    def entries(self) -> int:
+        return self.target[0].numel()
+
+    def target_squared_norm(self) -> torch.Tensor:
+        return torch.linalg.vector_norm(rows(self.target), dim=1).square()
+
+
 @dataclass(frozen=True)
-class FormedPiece:
+class FormedPiece(_OneParameter):
     """Pair of gradients with a dummy gradient that is materialised.
 
     Args:
@@ -84,10 +97,6 @@ class FormedPiece:
     name: str
     gradient: torch.Tensor
     target: torch.Tensor
-
-    @property
-    def entries(self) -> int:
-        return self.target[0].numel()
 
     def formed(self) -> FormedPiece:
         return self
@@ -112,12 +121,9 @@ class FormedPiece:
     def squared_norm(self) -> torch.Tensor:
         return _sum_squares(self.gradient)
 
-    def target_squared_norm(self) -> torch.Tensor:
-        return torch.linalg.vector_norm(rows(self.target), dim=1).square()
-
 
 @dataclass(frozen=True)
-class OuterPiece:
+class OuterPiece(_OneParameter):
     """Pair of gradients of a dense layer's weight, with a dummy gradient D^T A in factored form.
 
     Its norm is sum((D D^T) * (A A^T)) and its inner product with the target G is
@@ -134,10 +140,6 @@ class OuterPiece:
     output_gradients: torch.Tensor
     inputs: torch.Tensor
     target: torch.Tensor
-
-    @property
-    def entries(self) -> int:
-        return self.target[0].numel()
 
     def formed(self) -> FormedPiece:
         return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
@@ -165,9 +167,6 @@ class OuterPiece:
         products = self.output_gradients @ self.output_gradients.mT
         return (products * (self.inputs @ self.inputs.mT)).sum((1, 2))
 
-    def target_squared_norm(self) -> torch.Tensor:
-        return torch.linalg.vector_norm(rows(self.target), dim=1).square()
-
 
 @dataclass(frozen=True)
 class WeightedPair:
@@ -186,25 +185,25 @@ class WeightedPair:
         return sum(piece.entries for piece in self.pieces)
 
     def unlikelihood(self) -> torch.Tensor:
-        return self._sum([piece.unlikelihood() for piece in self.pieces])
+        return self._sum(lambda piece: piece.unlikelihood())
 
     def squared_distance(self) -> torch.Tensor:
-        return self._sum([piece.squared_distance() for piece in self.pieces])
+        return self._sum(lambda piece: piece.squared_distance())
 
     def sign_distance(self, gain: float) -> torch.Tensor:
-        return self._sum([piece.sign_distance(gain) for piece in self.pieces])
+        return self._sum(lambda piece: piece.sign_distance(gain))
 
     def inner(self) -> torch.Tensor:
-        return self._sum([piece.inner() for piece in self.pieces])
+        return self._sum(lambda piece: piece.inner())
 
     def squared_norm(self) -> torch.Tensor:
-        return self._sum([piece.squared_norm() for piece in self.pieces])
+        return self._sum(lambda piece: piece.squared_norm())
 
     def target_squared_norm(self) -> torch.Tensor:
-        return self._sum([piece.target_squared_norm() for piece in self.pieces])
+        return self._sum(lambda piece: piece.target_squared_norm())
 
-    def _sum(self, values: list[torch.Tensor]) -> torch.Tensor:
-        return (self.weights * torch.stack(values)).sum(0)
+    def _sum(self, quantity: Callable[[Piece], torch.Tensor]) -> torch.Tensor:
+        return (self.weights * torch.stack([quantity(piece) for piece in self.pieces])).sum(0)
 
 
 @dataclass(frozen=True)
@@ -222,20 +221,15 @@ class JointPair(WeightedPair):
         return self._products[1]
 
     @cached_property
-    def _products(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _products(self) -> Sequence[torch.Tensor]:
         targets, gradients = zip(*((p.target, p.gradient) for p in self.pieces), strict=True)
-        products: tuple[torch.Tensor, torch.Tensor] = derivatives().Products.apply(
-            self.weights, targets, *gradients
-        )
-        return products
+        return tuple(derivatives().Products.apply(self.weights, targets, *gradients))
 
 
 def weighted_pairs(pieces: Sequence[Piece], weights: Mapping[str, torch.Tensor]) -> Sequence[Pair]:
     """Apply the weights of layers, and join all pieces whose gradients are materialised to one.
 
-    Args:
-        pieces: of the parameters.
-        weights: by parameter, Shape (V); 1 for those that are missing.
+    Weights are by parameter, Shape (V); a missing one is 1.
     """
     formed = [piece for piece in pieces if isinstance(piece, FormedPiece)]
     pairs: list[Pair] = []

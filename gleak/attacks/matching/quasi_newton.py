@@ -10,16 +10,6 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 CURVATURE_FLOOR = 1e-10
-_STATE = (
-    "pairs",
-    "steps_changes",
-    "changes_changes",
-    "count",
-    "scale",
-    "begun",
-    "gradient",
-    "taken",
-)
 
 
 @register("lbfgs")
@@ -93,8 +83,7 @@ class LBFGSState(GradientState):
     def _store(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Store the pair (last step, change of gradient) where its curvature is positive.
 
-        Returns:
-            The problems that stored a pair, Shape (W), and its slot, Shape (W).
+        Returns these problems and the slots of their pairs, Shape (W) each.
         """
         curvature = (change * self.taken).sum(1)
         floor = CURVATURE_FLOOR * change.norm(dim=1) * self.taken.norm(dim=1)
@@ -113,8 +102,7 @@ class LBFGSState(GradientState):
 
         Both vectors share one pass over the histories, which dominates the cost of an iteration.
         """
-        both = self.pairs.new_empty(len(gradients), 2, gradients.shape[1])
-        both[:, 0], both[:, 1] = gradients, change
+        both = torch.stack([gradients, change], 1)
         return (both @ self.pairs.flatten(1, 2).mT).transpose(0, 1).double()
 
     def _reserve(self, slots: int) -> None:
@@ -144,29 +132,19 @@ class LBFGSState(GradientState):
         return -(self.scale[:, None] * gradients + combined.squeeze(1))
 
     def _triangle(self, stored: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the products of each step with later changes, by age, and the slots by age.
-
-        Unused slots come last.
-        """
+        """Return products of each step with later changes, and slots; by age, unused ones last."""
         start = self.count % self.history * (self.count >= self.history)
         order = (start[:, None] + start.new_tensor(range(stored))) % stored
-        rows = self.steps_changes[:, :stored, :stored].gather(
-            1, order[:, :, None].expand(-1, -1, stored)
-        )
-        triangle = rows.gather(2, order[:, None, :].expand(-1, stored, -1))
+        problems = torch.arange(len(order), device=order.device)[:, None, None]
+        triangle = self.steps_changes[problems, order[:, :, None], order[:, None, :]]
         unused = torch.arange(stored, device=order.device) >= self.count[:, None]
         triangle.diagonal(dim1=1, dim2=2).masked_fill_(unused, 1.0)
         return triangle, order
 
     @override
-    def keep(self, rows: torch.Tensor) -> None:
-        for name in _STATE:
-            setattr(self, name, getattr(self, name)[rows])
-
-    @override
     def restart(self, rows: torch.Tensor) -> None:
-        for name in _STATE:
-            getattr(self, name)[rows] = 1 if name == "scale" else 0
+        super().restart(rows)
+        self.scale[rows] = 1
 
 
 def _solve(

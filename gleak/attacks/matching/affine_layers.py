@@ -25,10 +25,6 @@ class AffineLayer(ABC):
 
     Its derivative by its parameters along a direction has the form of the layer itself. All victims
     share the layer, and each has a direction of its own.
-
-    Args:
-        weight: the layer's, not differentiated.
-        bias: the layer's, None if it has none.
     """
 
     weight: torch.Tensor
@@ -123,12 +119,7 @@ def _product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class StackedDense(Dense):
-    """Dense layers of V victims.
-
-    Args:
-        weight: Shape (V, outputs, inputs).
-        bias: Shape (V, outputs).
-    """
+    """Dense layers of V victims, with weights (V, outputs, inputs) and biases (V, outputs)."""
 
     @override
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -179,9 +170,8 @@ class Convolution(AffineLayer):
         """Put the channels of all victims beside each other; Shape (N, V * C, H, W)."""
         if victims == 1:
             return rows
-        return (
-            rows.unflatten(0, (victims, -1)).permute(1, 3, 4, 0, 2).flatten(3).permute(0, 3, 1, 2)
-        )
+        channels_last = rows.unflatten(0, (victims, -1)).permute(1, 3, 4, 0, 2).flatten(3)
+        return channels_last.permute(0, 3, 1, 2)
 
     @override
     def by_victim(self, split: torch.Tensor, victims: int) -> torch.Tensor:
@@ -197,9 +187,8 @@ class Convolution(AffineLayer):
 
     def _convolve(self, inputs: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if _onednn_takes(inputs):
-            return torch.mkldnn_convolution(
-                inputs, self.weight, bias, self.padding, self.stride, self.dilation, self.groups
-            )
+            settings = (self.padding, self.stride, self.dilation, self.groups)
+            return torch.mkldnn_convolution(inputs, self.weight, bias, *settings)
         settings = (self.stride, self.padding, self.dilation, self.groups)
         return torch.nn.functional.conv2d(inputs, self.weight, bias, *settings)
 
@@ -250,8 +239,7 @@ class Convolution(AffineLayer):
 def _onednn_takes(images: torch.Tensor) -> bool:
     """Return True if oneDNN can convolve these images.
 
-    torch calls it for large batches only. For a single small image it is up to twice as fast as
-    torch's own kernel: 44 against 83 microseconds for 16 channels of 32 x 32.
+    torch calls it for large batches only; a single small image takes up to twice as long without.
     """
     return (
         images.device.type == "cpu"
@@ -263,14 +251,7 @@ def _onednn_takes(images: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Normalisation(AffineLayer):
-    """Batch norm by running statistics.
-
-    Args:
-        weight: Shape (C, 1, 1), like all other values.
-        bias: of the layer.
-        mean: running mean.
-        deviation: by which the layer divides.
-    """
+    """Batch norm by running mean and deviation; all values have the Shape (C, 1, 1)."""
 
     bias: torch.Tensor
     mean: torch.Tensor

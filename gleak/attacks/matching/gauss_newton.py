@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from typing_extensions import override
 
-from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching import optimizers
+from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter

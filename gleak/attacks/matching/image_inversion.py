@@ -28,7 +28,7 @@ CPU_VALUES, GPU_VALUES = 2**17, 2**24
 Dissimilarity = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Differentiable function of M pairs of images in [0, 1], Shape (M, C, H, W) each, to Shape (M)."""
 Terms = Sequence[tuple[float, Dissimilarity]]
-"""Weights and the functions that they belong to."""
+"""Dissimilarities with their weights."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,7 @@ class ImagewiseProblem(Problem):
     def measure(
         self, unknowns: torch.Tensor, *wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute objective and distance of M separate images; Shape (M) each.
-
-        Args:
-            unknowns: of each image; Shape (M, unknowns of an image).
-            *wanted: the targets of these images; Shape (M, ...) each.
-        """
+        """Compute objective and distance of M images from their unknowns, Shape (M, ...)."""
 
     @override
     def evaluate(self, points: torch.Tensor) -> Evaluation:
@@ -113,14 +108,8 @@ class GuidedInversion(Problem):
     """Feature inversion and gradient matching of the same images (CPA Eq. 13, negated).
 
     Image i of a victim corresponds to embedding i. Which label belongs to which embedding is
-    unknown, so labels in an independent order would be wrong.
-
-    Args:
-        observed: the gradients.
-        targets: of the matching; its labels are the labels.
-        inversion: of each image.
-        matching: of each victim's images together.
-        weight: of the matching's objective.
+    unknown, so labels in an independent order would be wrong; gradients and labels are those of the
+    matching, whose objective has a weight.
     """
 
     inversion: FeatureInversion
@@ -143,11 +132,8 @@ class GuidedInversion(Problem):
 
     @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
-        return replace(
-            super().keep(rows),
-            inversion=self.inversion.keep(rows),
-            matching=self.matching.keep(rows),
-        )
+        inversion, matching = self.inversion.keep(rows), self.matching.keep(rows)
+        return replace(super().keep(rows), inversion=inversion, matching=matching)
 
     @override
     def in_microbatches(self, count: int) -> Self | None:
@@ -204,7 +190,6 @@ class GeneratorInversion(ImagewiseProblem):
 
     @property
     def labels(self) -> torch.Tensor:
-        """Class indices; Shape (V, N)."""
         assert self.targets is not None
         return self.targets.argmax(2)
 
@@ -215,7 +200,6 @@ class GeneratorInversion(ImagewiseProblem):
 
     @override
     def draw(self, generator: torch.Generator, granted: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Draw codes by the start; Shape (values)."""
         shape = (self.shape[0], self.generator.code_size)
         return self.parts.start.draw(shape, generator, granted).flatten().to(self.like)
 
@@ -231,8 +215,8 @@ class GeneratorInversion(ImagewiseProblem):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = wanted
         generated = self.generator.generate(unknowns, labels)
-        parts = [weight * differ(generated, images) for weight, differ in self.terms]
-        objective = torch.stack(parts).sum(0)
+        terms = [weight * differ(generated, images) for weight, differ in self.terms]
+        objective = torch.stack(terms).sum(0)
         return objective, objective
 
 

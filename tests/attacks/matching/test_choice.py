@@ -10,19 +10,15 @@ from torch import Tensor, nn
 
 from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.choice import Trial
-from gleak.attacks.matching.gradients import (
-    ClientTraining,
-    LoopedGradients,
-    Parameters,
-    VmappedGradients,
-)
+from gleak.attacks.matching.gradients import LoopedGradients, Parameters, VmappedGradients
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.attacks.matching.pieces import Piece
 from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.attacks.matching.unrolled import GeneralUnrolled
 from gleak.core.errors import IncompatibleError
 from gleak.models.differentiation import differentiable_kernels
-from tests.attacks.matching.slopes import choose_gradients
+from tests.attacks.matching import slopes
+from tests.attacks.matching.slopes import ClientTraining, choose_gradients, dummies
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
 UNSPLITTABLE = [
@@ -35,8 +31,7 @@ UNSPLITTABLE = [
 
 
 def training_of(network: nn.Module, **fields: object) -> ClientTraining:
-    trained = frozenset(name for name, _ in network.named_parameters())
-    return replace(ClientTraining(network.eval(), SHAPE, CLASSES, trained), **fields)
+    return slopes.training_of(network.eval(), SHAPE, CLASSES, **fields)
 
 
 def built(name: str) -> nn.Module:
@@ -134,9 +129,7 @@ class Detached(VmappedGradients):
 def test_small_errors_in_values_and_in_derivatives_are_found():
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double()
     training = training_of(network)
-    stream = torch.Generator().manual_seed(0)
-    inputs = torch.rand(2, 3, *SHAPE, generator=stream, dtype=torch.double).requires_grad_()
-    targets = torch.rand(2, 3, CLASSES, generator=stream, dtype=torch.double).requires_grad_()
+    inputs, targets = dummies(2, 3, SHAPE, CLASSES)
     right = VmappedGradients(training)
     trial = Trial.of(inputs, targets, right.gradients_at(right.broadcast(2), inputs, targets))
     assert trial.wrong_parameters(right) == []
@@ -147,11 +140,8 @@ def test_small_errors_in_values_and_in_derivatives_are_found():
 @pytest.mark.parametrize("name", ["dense on time first", "contrastive head", "transformer layer"])
 def test_a_victim_has_the_same_gradient_alone_and_among_others(name: str):
     network = built(name).double()
-    training = training_of(network)
-    gradients = choose_gradients(training)
-    stream = torch.Generator().manual_seed(0)
-    inputs = torch.rand(4, 3, *SHAPE, generator=stream, dtype=torch.double)
-    targets = torch.rand(4, 3, CLASSES, generator=stream, dtype=torch.double)
+    gradients = choose_gradients(training_of(network))
+    inputs, targets = dummies(4, 3, SHAPE, CLASSES)
     observed = {key: value.expand(4, *value.shape) for key, value in network.named_parameters()}
     with differentiable_kernels(network):
         together = gradients(inputs, targets, observed)

@@ -206,7 +206,8 @@ def observed_with(noise: Tensor, make_observation: Make) -> tuple[Any, Tensor]:
         rows.append(torch.autograd.grad(loss, list(network.parameters())))
     network.requires_grad_(False)
     names = [name for name, _ in network.named_parameters()]
-    observation.update.update(zip(names, map(torch.stack, zip(*rows, strict=True)), strict=True))
+    slopes = [torch.stack(values)[:, None] for values in zip(*rows, strict=True)]
+    observation.update.update(zip(names, slopes, strict=True))
     return observation, inputs
 
 

@@ -195,14 +195,10 @@ def _agrees(method: Method, training: ClientTraining, trials: Sequence[Trial]) -
 
 @dataclass(frozen=True)
 class Trial:
-    """Random samples of a few victims, with the correct gradients and their derivatives.
+    """Random samples and soft labels of a few victims, with the correct gradients.
 
-    Args:
-        inputs: Shape (V, N, *sample shape), to be differentiated.
-        targets: soft labels, Shape (V, N, classes), to be differentiated.
-        gradients: by parameter, Shape (V, *shape).
-        slopes: derivatives of their inner products with constants of the same values, with respect
-            to inputs and targets.
+    The slopes are derivatives of the gradients' inner products with constants of the same values,
+    with respect to inputs and targets.
     """
 
     inputs: torch.Tensor

@@ -38,9 +38,6 @@ class DistanceSpec(Spec):
 
         The engine divides distances by it, so that a client with a small gradient (a confident
         model) is matched as closely as one with a large gradient.
-
-        Args:
-            observed: gradient of each parameter, Shape (V, *shape).
         """
 
 
@@ -140,12 +137,7 @@ class Cell(ABC):
 
     @abstractmethod
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Compute minus the logarithm of the probability of each value's code; Shape (V, M).
-
-        Args:
-            gradient: Shape (V, M).
-            target: the decoded values, Shape (V, M).
-        """
+        """Compute minus the logarithm of the probability of each value's code; Shape (V, M)."""
 
 
 @dataclass(frozen=True)

@@ -155,12 +155,9 @@ def _evaluations(results: Sequence[Reconstruction]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class WeightedUpdate:
-    """Update that takes part in a joint search.
+    """Update of one round that takes part in a joint search, weighted by gamma in Eq. 5.
 
-    Args:
-        observation: of one round, with its broadcast parameters.
-        places: for each sample of its batch, the index of the sample of the search; Shape (B).
-        weight: of its distance, gamma in Eq. 5.
+    Its places are the indices, among the samples of the search, of those of its batch; Shape (B).
     """
 
     observation: Observation
@@ -173,11 +170,7 @@ class JointMatching(Problem):
     """Weighted sum of the objectives of several updates whose batches share samples (AGIC Eq. 5).
 
     A sample that is in several batches is one unknown; the others of each batch are separate
-    unknowns, constrained by their own update alone.
-
-    Args:
-        problems: of each update alone.
-        places, weights: see `WeightedUpdate`.
+    unknowns, constrained by their own update alone. Places and weights are those of the updates.
     """
 
     problems: tuple[GradientMatching, ...]

@@ -67,10 +67,6 @@ class GaussNewton(optimizers.OptimizerSpec):
     def cost_per_iteration(self) -> int:
         return self.products
 
-    def adds_layers(self, samples: int) -> bool:
-        """Return True if the gradients of a batch of this size are matched layer by layer."""
-        return self.order == "last_first" or (self.order == "auto" and samples > 1)
-
     @override
     def bytes_per_unknown(self) -> int:
         """Return the memory of the vectors of one victim's step, in double precision."""
@@ -129,7 +125,8 @@ class GaussNewtonState(optimizers.OptimizerState):
 
     def _layers_left(self, problem: GradientMatching, row: int) -> int:
         """Return the number of layers that are not matched yet, the first ones."""
-        if not self.spec.adds_layers(problem.shape[0]):
+        order = self.spec.order
+        if order == "together" or (order == "auto" and problem.shape[0] == 1):
             return 0
         return max(0, len(problem.layers) - 1 - int(self.added[row]))
 

@@ -113,14 +113,9 @@ class GradientMatching(Problem):
         return [list(layer) for _, layer in groupby(names, lambda name: name.rpartition(".")[0])]
 
     def residuals(self, point: torch.Tensor, names: Collection[str]) -> torch.Tensor:
-        """Compute the difference of the gradients of one victim, by these parameters.
+        """Compute the difference of the gradients of one victim by these parameters; Shape (R).
 
-        Args:
-            point: Shape (P), in double precision.
-            names: of the parameters that are compared.
-
-        Returns:
-            Shape (R), of all compared values, differentiable; zero where a value was not sent.
+        From a point in double precision, differentiably; zero where a value was not sent.
         """
         assert self.precise
         at = point.to(dtype_of(self.precise.model))[None]
@@ -193,11 +188,7 @@ def skipped_parameters(
 ) -> frozenset[str]:
     """Return the names of the trained parameters that a pattern leaves out.
 
-    Args:
-        network: in evaluation mode.
-        shape: of a sample.
-        names: of the trained parameters.
-        skip: parameters, modules or `WORDS`, with `SEPARATOR` between them.
+    It consists of names of parameters or modules, or of `WORDS`, with `SEPARATOR` between them.
 
     Raises:
         IncompatibleError: a name is unknown, or nothing is left.

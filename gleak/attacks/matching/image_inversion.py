@@ -76,11 +76,8 @@ class ImagewiseProblem(Problem):
 class FeatureInversion(ImagewiseProblem):
     """One minus the cosine of each image's embedding with the target one, plus the image's priors.
 
-    CPA Eq. 12 with the opposite sign (section IV-B), the mean over a victim's images.
-
-    Args:
-        observed: the target ``embeddings``, one per image; Shape (V, N, E).
-        features: the network up to the embeddings, Shape (M, C, H, W) to (M, E).
+    CPA Eq. 12 with the opposite sign (section IV-B), the mean over a victim's images. The network
+    up to the embeddings maps Shape (M, C, H, W) to (M, E); those observed have Shape (V, N, E).
     """
 
     features: Callable[[torch.Tensor], torch.Tensor]
@@ -151,11 +148,6 @@ class GeneratorInversion(ImagewiseProblem):
     """Weighted sum of dissimilarities of each generated image and the target one (ROG Eq. 19, 20).
 
     Unknowns are the codes; labels are those of the target images, and fixed.
-
-    Args:
-        observed: the target ``images``; Shape (V, N, C, H, W).
-        generator: maps codes and labels to images.
-        terms: of the sum.
     """
 
     generator: ImageGenerator

@@ -97,10 +97,10 @@ def classifier_gradient(classifier: Classifier, update: dict[str, torch.Tensor])
 
 
 def lowest_of_rows(classifier: Classifier, update: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Compute the minimum of each row of the classifier's weight gradient (GradInversion, Eq. 4).
+    """Compute the minimum of each row of the weight gradient, Shape (V, classes).
 
     After an activation that is never negative, only rows of labels in the batch contain entries
-    well below zero. Other samples add to a row's sum, but less to its minimum. Shape (V, classes).
+    well below zero (GradInversion, Eq. 4). Other samples add to a row's sum, less to its minimum.
     """
     return weight_gradient(classifier, update, "rows").flatten(2).amin(2)
 
@@ -132,13 +132,7 @@ def _frozen(classifier: Classifier) -> IncompatibleError:
 
 
 def infer_by_sign(scores: torch.Tensor, samples: int) -> torch.Tensor:
-    """Infer the labels of the most negative rows, whose sign differs (iDLG, Eq. 3 and 4).
-
-    Labels are distinct. Shape (V, samples).
-
-    Raises:
-        IncompatibleError: more samples than classes.
-    """
+    """Infer distinct labels, of the rows that are most negative (iDLG, Eq. 3, 4); (V, samples)."""
     if samples > scores.shape[1]:
         raise IncompatibleError(
             f"labels=sign and labels=rows infer distinct labels, so {scores.shape[1]} classes are "
@@ -274,13 +268,8 @@ def integer_solution(
     """Find integers n, Shape (K), of a given sum that make |A^T n - t|^2 small.
 
     Units are added one by one where the cost is least, then moved between classes while that
-    lowers the cost. `EVENNESS` decides between solutions of equal cost.
-
-    Args:
-        slopes: A; Shape (K, classes).
-        target: t; Shape (classes).
-        samples: the sum.
-        least: lower bound of each number; Shape (K).
+    lowers the cost. `EVENNESS` decides between solutions of equal cost. Slopes A have Shape (K,
+    classes), the target t (classes), and least numbers (K).
     """
     count = len(slopes)
     curvature = slopes @ slopes.T + EVENNESS * np.eye(count)

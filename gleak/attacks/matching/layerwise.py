@@ -165,14 +165,8 @@ def weight_gradient(
     victim fill the cache, torch's own kernel, called for each victim, is two to four times as fast
     on a CPU. The choice, and hence a victim's result, does not depend on the number of victims.
 
-    Args:
-        layer: with one group and zero padding.
-        inputs: of the layer; Shape (V * N, C, H, W).
-        output_gradients: gradients at its outputs; Shape (V * N, O, h, w).
-        victims: V.
-
-    Returns:
-        Shape (V, O, C, kh, kw).
+    From inputs, Shape (V * N, C, H, W), and gradients at the outputs, Shape (V * N, O, h, w), of a
+    layer with one group and zero padding; Shape (V, O, C, kh, kw).
     """
     samples, positions = len(inputs) // victims, output_gradients[0, 0].numel()
     padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)

@@ -79,16 +79,15 @@ class OptimizerState(ABC):
         evaluation: Evaluation,
         running: torch.Tensor,
     ) -> torch.Tensor:
-        """Compute the next points.
+        """Compute the next points; Shape (V, P).
+
+        One that is not finite ends the attempt of its problem.
 
         Args:
             problem: of these victims.
             points: the present ones; Shape (V, P).
             evaluation: of the problem at these points.
             running: problems whose next points matter; Shape (V), a mask.
-
-        Returns:
-            Shape (V, P); a point that is not finite ends the attempt of its problem.
         """
 
     @abstractmethod

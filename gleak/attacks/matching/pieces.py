@@ -40,20 +40,6 @@ class Pair(Protocol):
         """Compute the squared norm of the observed gradient; Shape (V)."""
 
 
-class Piece(Pair, Protocol):
-    """Pair of the gradients of one parameter."""
-
-    @property
-    def name(self) -> str:
-        """Name of the parameter."""
-
-    def formed(self) -> FormedPiece:
-        """Return the pair with a dummy gradient that is materialised."""
-
-    def within(self, sent: torch.Tensor) -> Piece:
-        """Return both gradients with all entries outside a mask, Shape (V, *shape), set to zero."""
-
-
 def rows(values: torch.Tensor) -> torch.Tensor:
     """Return the values of each victim in a row, of parameters without axes too; Shape (V, M)."""
     return values.reshape(len(values), -1)
@@ -71,69 +57,83 @@ def derivatives() -> Any:
     return functions
 
 
-class _OneParameter:
-    """Quantities of the observed gradient of one parameter, Shape (V, *shape)."""
+class Piece(Pair, Protocol):
+    """Pair of the gradients of one parameter.
 
+    Attributes:
+        name: of the parameter.
+        target: the observed gradient; Shape (V, *shape).
+    """
+
+    name: str
     target: torch.Tensor
 
+    def formed(self) -> FormedPiece:
+        """Return the pair with a dummy gradient that is materialised."""
+        raise NotImplementedError
+
+    def within(self, sent: torch.Tensor) -> FormedPiece:
+        """Return both gradients with all entries outside a mask, Shape (V, *shape), set to zero."""
+        formed = self.formed()
+        return FormedPiece(self.name, formed.gradient * sent, formed.target * sent)
+
     @property
+    @override
     def entries(self) -> int:
         return self.target[0].numel()
 
+    @override
+    def unlikelihood(self) -> torch.Tensor:
+        """Compute the squared distance relative to the target's mean square; Shape (V)."""
+        mean_square = self.target_squared_norm() / self.entries
+        return self.formed().squared_distance() / mean_square.clamp_min(FLOOR)
+
+    @override
+    def sign_distance(self, gain: float) -> torch.Tensor:
+        return _sum_squares((gain * self.formed().gradient).tanh() - self.target)
+
+    @override
     def target_squared_norm(self) -> torch.Tensor:
         return torch.linalg.vector_norm(rows(self.target), dim=1).square()
 
 
 @dataclass(frozen=True)
-class FormedPiece(_OneParameter):
-    """Pair of gradients with a dummy gradient that is materialised.
-
-    Args:
-        name: of the parameter.
-        gradient: Shape (V, *shape), attached to the graph of the dummy inputs.
-        target: the observed gradient; Shape (V, *shape).
-    """
+class FormedPiece(Piece):
+    """Pair with a materialised dummy gradient, attached to the graph of the dummy inputs."""
 
     name: str
     gradient: torch.Tensor
     target: torch.Tensor
 
+    @override
     def formed(self) -> FormedPiece:
         return self
 
-    def within(self, sent: torch.Tensor) -> FormedPiece:
-        return FormedPiece(self.name, self.gradient * sent, self.target * sent)
-
-    def unlikelihood(self) -> torch.Tensor:
-        """Compute the squared distance relative to the target's mean square; Shape (V)."""
-        mean_square = self.target_squared_norm() / self.entries
-        return self.squared_distance() / mean_square.clamp_min(FLOOR)
-
+    @override
     def squared_distance(self) -> torch.Tensor:
         return _sum_squares(self.gradient - self.target)
 
-    def sign_distance(self, gain: float) -> torch.Tensor:
-        return _sum_squares((gain * self.gradient).tanh() - self.target)
-
+    @override
     def inner(self) -> torch.Tensor:
         return rows(self.gradient * self.target).sum(1)
 
+    @override
     def squared_norm(self) -> torch.Tensor:
         return _sum_squares(self.gradient)
 
 
 @dataclass(frozen=True)
-class OuterPiece(_OneParameter):
+class OuterPiece(Piece):
     """Pair of gradients of a dense layer's weight, with a dummy gradient D^T A in factored form.
 
-    Its norm is sum((D D^T) * (A A^T)) and its inner product with the target G is
-    sum((A G^T) * D), which need memory for N x N and N x out entries only.
+    Its norm is sum((D D^T) * (A A^T)) and its inner product with the target G, Shape (V, out, in),
+    is sum((A G^T) * D), which need memory for N x N and N x out entries only.
 
     Args:
         name: of the parameter.
         output_gradients: D, gradients at the layer's outputs; Shape (V, N, out).
         inputs: A, the layer's inputs; Shape (V, N, in).
-        target: G, the observed gradient; Shape (V, out, in).
+        target: G, the observed gradient.
     """
 
     name: str
@@ -141,28 +141,22 @@ class OuterPiece(_OneParameter):
     inputs: torch.Tensor
     target: torch.Tensor
 
+    @override
     def formed(self) -> FormedPiece:
         return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
 
-    def within(self, sent: torch.Tensor) -> FormedPiece:
-        return self.formed().within(sent)
-
-    def unlikelihood(self) -> torch.Tensor:
-        return self.formed().unlikelihood()
-
+    @override
     def squared_distance(self) -> torch.Tensor:
         """Compute the squared distance; accurate near zero, where its expansion cancels."""
-        total: torch.Tensor = derivatives().OuterResidual.apply(
-            self.inputs, self.output_gradients, self.target
-        )
+        factors = (self.inputs, self.output_gradients)
+        total: torch.Tensor = derivatives().OuterResidual.apply(*factors, self.target)
         return total
 
-    def sign_distance(self, gain: float) -> torch.Tensor:
-        return self.formed().sign_distance(gain)
-
+    @override
     def inner(self) -> torch.Tensor:
         return ((self.inputs @ self.target.mT) * self.output_gradients).sum((1, 2))
 
+    @override
     def squared_norm(self) -> torch.Tensor:
         products = self.output_gradients @ self.output_gradients.mT
         return (products * (self.inputs @ self.inputs.mT)).sum((1, 2))
@@ -170,12 +164,7 @@ class OuterPiece(_OneParameter):
 
 @dataclass(frozen=True)
 class WeightedPair:
-    """Gradients of several parameters as one pair, each with the weight of its layer.
-
-    Args:
-        pieces: the unweighted pairs.
-        weights: Shape (parameters, V).
-    """
+    """Gradients of several parameters as one pair, each weighted; Shape (parameters, V)."""
 
     pieces: Sequence[Piece]
     weights: torch.Tensor

@@ -44,21 +44,14 @@ class Prior(ABC):
 
     @abstractmethod
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute the term of each victim, without its weight.
+        """Compute the term of each victim, without its weight, differentiably; Shape (V).
 
-        Args:
-            inputs: samples, not clipped; Shape (V, N, C, H, W) or (V, N, F).
-
-        Returns:
-            Shape (V), differentiable; no victim influences another.
+        From samples that are not clipped, Shape (V, N, C, H, W) or (V, N, F); no victim may
+        influence another.
         """
 
     def of(self, observation: Observation) -> Self:
-        """Return the prior of an observation's victims.
-
-        Raises:
-            IncompatibleError: the network or the grants lack what the prior needs.
-        """
+        """Return the prior of an observation's victims, or raise `IncompatibleError`."""
         return self
 
     def keep(self, rows: torch.Tensor | slice) -> Self:

@@ -113,11 +113,8 @@ def mean_gradients(observation: Observation) -> dict[str, torch.Tensor]:
 class CodedProblem(Problem):
     """Problem with codes of the samples as unknowns, and the same objective (ROG Eq. 14).
 
-    Args:
-        whole: the problem in the values of the samples themselves.
-        coder: between samples and codes.
-        black: code of an image of zeros; Shape (code size).
-        white: code of an image of ones; Shape (code size).
+    ``whole`` is the problem in the values of the samples themselves, ``black`` and ``white`` are
+    the codes of images of zeros and of ones, Shape (code size).
     """
 
     whole: Problem

@@ -66,7 +66,9 @@ class LBFGSState(GradientState):
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         change = gradients - self.gradient
         rows, slots = self._store(change)
-        along_gradients, along_change = self._project(gradients, change)
+        # both share one pass over the histories, which dominates the cost of an iteration
+        both = torch.stack([gradients, change], 1) @ self.pairs.flatten(1, 2).mT
+        along_gradients, along_change = both.transpose(0, 1).double()
         stored = self.pairs.shape[2]
         products = along_change[rows]
         self.steps_changes[rows, :stored, slots] = products[:, :stored]
@@ -97,22 +99,13 @@ class LBFGSState(GradientState):
             self.scale[rows] = curvature[rows] / change[rows].square().sum(1)
         return rows, slots
 
-    def _project(self, gradients: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
-        """Compute the products with every stored step and change; Shape (2, V, 2 x stored).
-
-        Both vectors share one pass over the histories, which dominates the cost of an iteration.
-        """
-        both = torch.stack([gradients, change], 1)
-        return (both @ self.pairs.flatten(1, 2).mT).transpose(0, 1).double()
-
     def _reserve(self, slots: int) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
         reserved = self.pairs.shape[2]
         if slots <= reserved:
             return
-        grown = self.pairs.new_zeros(
-            len(self.pairs), 2, min(self.history, max(slots, 2 * reserved)), self.pairs.shape[3]
-        )
+        most = min(self.history, max(slots, 2 * reserved))
+        grown = self.pairs.new_zeros(len(self.pairs), 2, most, self.pairs.shape[3])
         grown[:, :, :reserved] = self.pairs
         self.pairs = grown
 

@@ -30,13 +30,7 @@ Draw = Callable[[int, int], "torch.Tensor"]
 
 @dataclass
 class SearchState:
-    """Best points and counters of all victims; the order of rows is fixed.
-
-    Args:
-        points: points of least objective; Shape (V, P).
-        objective, distance: at these points; Shape (V).
-        evaluations, restarts, converged: Shape (V).
-    """
+    """Points of least objective, Shape (V, P), values there and counters of all victims, (V)."""
 
     points: torch.Tensor
     objective: torch.Tensor
@@ -253,10 +247,7 @@ def kept_snapshots(shape: tuple[int, ...], iterations: int) -> tuple[int, list[i
 class Records:
     """Objective of V victims at up to `RECORDS` iterations, and snapshots of the first few.
 
-    Args:
-        shape: (V, N, *sample shape).
-        iterations: the budget.
-        most_shown: largest number of victims with snapshots.
+    From the shape (V, N, *sample shape), and the largest number of victims with snapshots.
     """
 
     def __init__(

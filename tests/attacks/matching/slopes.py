@@ -53,8 +53,8 @@ def plain_gradients(model: nn.Module, loss: str, inputs: Tensor, soft: Tensor) -
     parameters = {name: value.detach().requires_grad_() for name, value in model.named_parameters()}
     rows = []
     for samples, labels in zip(inputs, soft, strict=True):
-        mean = sample_losses(loss, functional_call(model, parameters, (samples,)), labels).mean()
-        values = list(parameters.values())
+        logits = functional_call(model, parameters, (samples.clone(),))
+        mean, values = sample_losses(loss, logits, labels).mean(), list(parameters.values())
         rows.append(torch.autograd.grad(mean, values, create_graph=True, materialize_grads=True))
     return dict(zip(parameters, map(torch.stack, zip(*rows, strict=True)), strict=True))
 

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 
 from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.choice import Trial
-from gleak.attacks.matching.gradients import LoopedGradients, Parameters, VmappedGradients
+from gleak.attacks.matching.gradients import (
+    Gradients,
+    LoopedGradients,
+    Parameters,
+    VmappedGradients,
+)
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.attacks.matching.pieces import Piece
 from gleak.attacks.matching.tangent_gradients import TangentGradients
@@ -18,8 +23,8 @@ from gleak.attacks.matching.unrolled import GeneralUnrolled
 from gleak.core.errors import IncompatibleError
 from gleak.models.differentiation import differentiable_kernels
 from tests.attacks.matching import slopes
-from tests.attacks.matching.slopes import ClientTraining, choose_gradients, dummies
-from tests.zoo import CLASSES, NETWORKS, SHAPE
+from tests.attacks.matching.slopes import ClientTraining, choose_gradients, dummies, plain_gradients
+from tests.zoo import CLASSES, FORMS, NETWORKS, SHAPE
 
 UNSPLITTABLE = [
     "batch statistics, functional",
@@ -30,37 +35,70 @@ UNSPLITTABLE = [
 ]
 
 
+class Named(nn.Module):
+    """Layer that is called with a named argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(192, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.inner(input=inputs.flatten(1))
+
+
+BUILDERS = NETWORKS | {
+    "named argument": Named,
+    "same padding": lambda: nn.Sequential(
+        nn.Conv2d(3, 3, 3, padding="same"), nn.Flatten(), nn.Linear(192, CLASSES)
+    ),
+}
+CHOSEN = {
+    **dict.fromkeys(UNSPLITTABLE, VmappedGradients),
+    **dict.fromkeys(["layer used twice", "tied weights", "named argument"], VmappedGradients),
+    **dict.fromkeys(["same padding", "circular padding", "grouped convolution"], VmappedGradients),
+    **dict.fromkeys(["layer norm", "group norm", "instance norm"], VmappedGradients),
+    **dict.fromkeys(["overwrites activations", "unused layer first"], VmappedGradients),
+    **dict.fromkeys(["LSTM", "GRU", "RNN"], LoopedGradients),
+    **dict.fromkeys(["frozen body", "batch norm", "max pooling"], LayerwiseGradients),
+}
+
+
 def training_of(network: nn.Module, **fields: object) -> ClientTraining:
     return slopes.training_of(network.eval(), SHAPE, CLASSES, **fields)
 
 
 def built(name: str) -> nn.Module:
     torch.manual_seed(0)
-    return NETWORKS[name]()
+    return BUILDERS[name]()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", [name for name in BUILDERS if name not in FORMS["no graph"]])
+def test_the_chosen_method_gives_gradients_and_slopes_of_autograd(name: str):
+    network, given = built(name).double(), dummies(2, 3, SHAPE, CLASSES)
+    trained = [key for key, value in network.named_parameters() if value.requires_grad]
+    training = training_of(network, trained=frozenset(trained), several_victims=True)
+    with differentiable_kernels(network):
+        gradients = choose_gradients(training)
+        plain = plain_gradients(network, "cross_entropy", *given)
+        expected = {key: plain[key] for key in trained}
+        pieces = gradients(*given, {key: value.detach() for key, value in expected.items()})
+        found = {piece.name: piece.formed().gradient for piece in pieces}
+        torch.testing.assert_close(found, expected)
+        derivatives = [
+            torch.autograd.grad(sum(values[key].sin().sum() for key in trained), given)
+            for values in (found, expected)
+        ]
+        torch.testing.assert_close(*derivatives)
+    assert isinstance(gradients, CHOSEN.get(name, Gradients))
 
 
 @pytest.mark.parametrize("name", UNSPLITTABLE)
-def test_networks_that_look_splittable_and_are_not_go_the_general_way(name: str):
-    training = training_of(built(name))
+def test_steps_of_networks_that_look_splittable_and_are_not_go_the_general_way(name: str):
+    protocol = Protocol(local_steps=2, batch_size=4, mini_batch=2, local_lr=0.1)
+    training = training_of(built(name), protocol=protocol)
     assert LayerwiseGradients(training).layers
-    assert isinstance(choose_gradients(training), VmappedGradients)
-    several = replace(
-        training, protocol=Protocol(local_steps=2, batch_size=4, mini_batch=2, local_lr=0.1)
-    )
-    assert isinstance(choose_gradients(several), GeneralUnrolled)
-
-
-@pytest.mark.parametrize("name", ["LSTM", "recurrent cell"])
-def test_what_torch_cannot_vectorise_is_taken_victim_by_victim(name: str):
-    assert isinstance(choose_gradients(training_of(built(name))), LoopedGradients)
-
-
-@pytest.mark.parametrize("name", ["frozen body", "overwrites its inputs", "max pooling"])
-def test_plain_layers_are_split(name: str):
-    network = built(name)
-    trained = frozenset(key for key, value in network.named_parameters() if value.requires_grad)
-    training = training_of(network, trained=trained, several_victims=True)
-    assert isinstance(choose_gradients(training), LayerwiseGradients)
+    assert isinstance(choose_gradients(training), GeneralUnrolled)
 
 
 def test_the_method_depends_on_the_cell():

@@ -61,18 +61,20 @@ def test_ranges_are_halved_until_they_fit(error: BaseException):
     assert [row for some in done for row in range(some.start, some.stop)] == list(range(11))
 
 
-def test_a_victim_that_does_not_fit_alone_ends_it():
-    memory = Memory(0, MemoryError())
-    with pytest.raises(GleakError, match="not even one victim fits into memory"):
+@pytest.mark.parametrize(
+    ("error", "fault", "tried"),
+    [
+        (MemoryError(), "not even one victim fits into memory", [4, 2, 1]),
+        (RuntimeError("shapes do not match"), "shapes do not match", [4]),
+    ],
+)
+def test_a_single_victim_that_does_not_fit_and_other_errors_end_it(
+    error: Exception, fault: str, tried: list[int]
+):
+    memory = Memory(0, error)
+    with pytest.raises((GleakError, RuntimeError), match=fault):
         in_chunks(4, 4, memory, Journal().part())
-    assert memory.tried == [4, 2, 1]
-
-
-def test_other_errors_are_passed_on():
-    memory = Memory(0, RuntimeError("shapes do not match"))
-    with pytest.raises(RuntimeError, match="shapes do not match"):
-        in_chunks(4, 4, memory, Journal().part())
-    assert memory.tried == [4]
+    assert memory.tried == tried
 
 
 def test_fewer_victims_fit_where_histories_are_long_or_steps_are_many(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from gleak.attacks.matching.gradient_matching import GradientMatching
@@ -22,6 +22,7 @@ from tests.attacks.matching import slopes
 from tests.attacks.matching.slopes import choose_gradients
 
 Make = Callable[..., Any]
+Way = Callable[[ClientTraining], Unrolled]
 
 SAMPLES = 4
 SCHEDULES = [(2, 4), (3, 4), (4, 1), (6, 2)]
@@ -79,25 +80,16 @@ def dummies(inputs: Tensor, dtype: torch.dtype = torch.double) -> tuple[Tensor, 
     return inputs.to(dtype).requires_grad_(), soft.detach().to(dtype).requires_grad_()
 
 
-def layerwise(training: ClientTraining) -> LayerwiseUnrolled:
-    return LayerwiseUnrolled(training, LayerwiseGradients(training))
-
-
-def vmapped(training: ClientTraining) -> GeneralUnrolled:
-    return GeneralUnrolled(training, VmappedGradients(training))
-
-
-def looped(training: ClientTraining) -> GeneralUnrolled:
-    return GeneralUnrolled(training, LoopedGradients(training))
-
-
 def unrolled(observation: Observation) -> ClientTraining:
     return ClientTraining.of(observation, "unrolled")
 
 
-WAYS = {"layerwise": layerwise, "vmapped": vmapped, "looped": looped}
+WAYS: dict[str, Way] = {
+    "layerwise": lambda local: LayerwiseUnrolled(local, LayerwiseGradients(local)),
+    "vmapped": lambda local: GeneralUnrolled(local, VmappedGradients(local)),
+    "looped": lambda local: GeneralUnrolled(local, LoopedGradients(local)),
+}
 EACH = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-Way = Callable[[ClientTraining], Unrolled]
 
 
 @EACH
@@ -191,11 +183,3 @@ def test_steps_are_unrolled_where_there_are_several(
 ):
     observation, _, _ = observe(model, averaging(steps, SAMPLES))
     assert isinstance(choose_gradients(ClientTraining.of(observation, client_model)), kind)
-
-
-def test_networks_that_are_not_split_by_layers_are_vmapped(observe: Make):
-    observation, _, _ = observe("mlp+hidden=5", averaging(3, SAMPLES))
-    network = nn.Sequential(observation.model, nn.LayerNorm(4))
-    names = frozenset(name for name, _ in network.named_parameters())
-    training = replace(unrolled(observation), model=network, trained=names)
-    assert isinstance(choose_gradients(training), GeneralUnrolled)

@@ -54,24 +54,11 @@ class AffineLayer(ABC):
     def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """Apply the adjoint of `linear`, whose inputs have this shape, as a new tensor."""
 
+    @abstractmethod
     def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
     ) -> list[torch.Tensor]:
-        """Compute each victim's gradients of weight and bias from split values."""
-        weight = self.weight_gradient(inputs, grad_outputs, victims)
-        if self.bias is None:
-            return [weight]
-        return [weight, self.bias_gradient(grad_outputs, victims)]
-
-    @abstractmethod
-    def weight_gradient(
-        self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
-    ) -> torch.Tensor:
-        """Compute each victim's gradient of the weight from split values."""
-
-    @abstractmethod
-    def bias_gradient(self, grad_outputs: torch.Tensor, victims: int) -> torch.Tensor:
-        """Compute each victim's gradient of the bias from split values."""
+        """Compute each victim's gradients of weight and bias, if any, from split values."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +87,12 @@ class Dense(AffineLayer):
         return _product(outputs, self.weight)
 
     @override
-    def weight_gradient(
+    def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
-    ) -> torch.Tensor:
-        return grad_outputs.flatten(1, -2).mT @ inputs.flatten(1, -2)
-
-    @override
-    def bias_gradient(self, grad_outputs: torch.Tensor, victims: int) -> torch.Tensor:
-        return grad_outputs.flatten(1, -2).sum(1)
+    ) -> list[torch.Tensor]:
+        rows = grad_outputs.flatten(1, -2)
+        weight = rows.mT @ inputs.flatten(1, -2)
+        return [weight] if self.bias is None else [weight, rows.sum(1)]
 
 
 def _product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
@@ -213,15 +198,19 @@ class Convolution(AffineLayer):
         return replace(self, weight=weight, bias=None, padding=(across, along))
 
     @override
-    def weight_gradient(
+    def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
-    ) -> torch.Tensor:
+    ) -> list[torch.Tensor]:
         if self.weight.numel() * grad_outputs.shape[2:].numel() < LARGE_CONVOLUTION:
-            return self._stacked_gradient(inputs, grad_outputs, victims)
-        each = (values.chunk(victims, 1) for values in (inputs, grad_outputs))
-        return torch.cat([self._stacked_gradient(*own) for own in zip(*each, strict=True)])
+            weight = self._weight_gradient(inputs, grad_outputs, victims)
+        else:
+            pairs = zip(inputs.chunk(victims, 1), grad_outputs.chunk(victims, 1), strict=True)
+            weight = torch.cat([self._weight_gradient(*own) for own in pairs])
+        if self.bias is None:
+            return [weight]
+        return [weight, self.by_victim(grad_outputs, victims).contiguous().sum((3, 4)).sum(1)]
 
-    def _stacked_gradient(
+    def _weight_gradient(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int = 1
     ) -> torch.Tensor:
         outputs, *rest = self.weight.shape
@@ -230,10 +219,6 @@ class Convolution(AffineLayer):
             inputs, (victims * outputs, *rest), grad_outputs, *settings
         )
         return gradient.contiguous().unflatten(0, (victims, -1))
-
-    @override
-    def bias_gradient(self, grad_outputs: torch.Tensor, victims: int) -> torch.Tensor:
-        return self.by_victim(grad_outputs, victims).contiguous().sum((3, 4)).sum(1)
 
 
 def _onednn_takes(images: torch.Tensor) -> bool:
@@ -284,15 +269,12 @@ class Normalisation(AffineLayer):
         return outputs * self._scale
 
     @override
-    def weight_gradient(
+    def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
-    ) -> torch.Tensor:
+    ) -> list[torch.Tensor]:
         products = (inputs - self.mean).mul_(grad_outputs)
-        return products.sum((1, 3, 4)) / self.deviation.flatten()
-
-    @override
-    def bias_gradient(self, grad_outputs: torch.Tensor, victims: int) -> torch.Tensor:
-        return grad_outputs.sum((1, 3, 4))
+        weight = products.sum((1, 3, 4)) / self.deviation.flatten()
+        return [weight, grad_outputs.sum((1, 3, 4))]
 
 
 def affine_layer(module: torch.nn.Module) -> AffineLayer | None:

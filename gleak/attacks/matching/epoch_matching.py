@@ -185,13 +185,17 @@ class JointMatching(Problem):
         """
         problems = tuple(GradientMatching.of(part.observation, parts) for part in updates)
         places = tuple(part.places.to(problems[0].device) for part in updates)
-        count = 1 + max(int(place.max()) for place in places)
+        count, first = 1 + max(int(place.max()) for place in places), problems[0]
+        targets = first.like.new_zeros(len(first.like), count, first.classes)
+        for problem, place in zip(reversed(problems), reversed(places), strict=True):
+            assert problem.targets is not None
+            targets[:, place] = problem.targets  # the first update's come last
         return cls(
             parts=parts,
-            observed=problems[0].observed,
-            targets=_targets(problems, places, count),
-            shape=(count, *problems[0].shape[1:]),
-            classes=problems[0].classes,
+            observed=first.observed,
+            targets=targets,
+            shape=(count, *first.shape[1:]),
+            classes=first.classes,
             problems=problems,
             places=places,
             weights=tuple(part.weight for part in updates),
@@ -213,19 +217,6 @@ class JointMatching(Problem):
             along.index_add_(1, places, problem.inputs(evaluation.gradient))
             whole = whole.plus(replace(evaluation, gradient=along.flatten(1)), weight)
         return whole
-
-
-def _targets(
-    problems: Sequence[GradientMatching], places: Sequence[torch.Tensor], count: int
-) -> torch.Tensor:
-    """Return each sample's label in the first update that has it; Shape (V, N, classes)."""
-    first = problems[0].targets
-    assert first is not None
-    targets = first.new_zeros(len(first), count, first.shape[2])
-    for problem, place in zip(reversed(problems), reversed(places), strict=True):
-        assert problem.targets is not None
-        targets[:, place] = problem.targets
-    return targets
 
 
 def image_distances(first: torch.Tensor, second: torch.Tensor, pooled: bool) -> torch.Tensor:

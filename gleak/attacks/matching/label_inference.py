@@ -202,28 +202,18 @@ def count_labels(gradients: ClassifierGradients, samples: int) -> np.ndarray:
         learning"; classes by the sign of their entries as Wainakh et al. 2022 and Yin et al. 2021;
         the repetition is ours.
     """
-    certain = _certain_classes(gradients, samples)
+    # only a label of the batch makes an entry of b, or of W where inputs are not negative, negative
+    read = gradients.weight if gradients.one_sign else gradients.bias[:, None]
+    values, least_bias = read.amin(1), -ROUNDING * gradients.bias.abs().max()
+    certain = ((values < -ROUNDING * read.abs().max()) | (gradients.bias < least_bias)).numpy()
+    if certain.sum() > samples:
+        certain = np.isin(np.arange(len(certain)), values.argsort()[:samples].numpy())
     candidates = certain if gradients.one_sign and gradients.sparse else np.ones_like(certain)
     counts = certain.astype(int)
     if counts.sum() < samples:
         chosen = np.flatnonzero(candidates if candidates.any() else ~candidates)
         counts[chosen] = _count_among(gradients, samples, chosen, counts[chosen])
     return counts
-
-
-def _certain_classes(gradients: ClassifierGradients, samples: int) -> np.ndarray:
-    """Mark the classes that are certainly in the batch, at most N of them; Shape (classes).
-
-    Only a label of the batch makes an entry of b negative, and, where inputs are not negative, one
-    of W.
-    """
-    read = gradients.weight if gradients.one_sign else gradients.bias[:, None]
-    values, least_bias = read.amin(1), -ROUNDING * gradients.bias.abs().max()
-    certain = ((values < -ROUNDING * read.abs().max()) | (gradients.bias < least_bias)).numpy()
-    if certain.sum() > samples:
-        lowest = values.argsort()[:samples].numpy()
-        certain = np.isin(np.arange(len(certain)), lowest)
-    return certain
 
 
 def _count_among(

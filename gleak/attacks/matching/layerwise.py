@@ -75,9 +75,39 @@ class LayerwiseGradients(SamplewiseGradients):
         """Compute every trained layer's inputs, and the mean losses' gradients at its outputs.
 
         From samples, Shape (V, N, *sample shape), and soft labels; by layer, Shape (V * N, ...).
+
+        Raises:
+            UnsplittableError: a layer is used twice or never, or its output is overwritten.
         """
-        with penalties(self.model) as added:
-            layer_inputs, layer_outputs, logits = self.forward(inputs.flatten(0, 1), replacements)
+        rows = inputs.flatten(0, 1)
+        rows = rows if rows.requires_grad else rows.detach().requires_grad_()
+        layer_inputs: dict[str, torch.Tensor] = {}
+        layer_outputs: dict[str, torch.Tensor] = {}
+        versions: dict[str, int] = {}
+
+        def keep(name: str, _: Any, arguments: tuple[Any, ...], output: torch.Tensor) -> None:
+            if name in layer_outputs or not arguments:
+                raise UnsplittableError(name)
+            layer_inputs[name], layer_outputs[name] = arguments[0], output
+            versions[name] = output._version
+
+        def replace(
+            shift: OutputFunction, _: Any, given: Any, output: torch.Tensor
+        ) -> torch.Tensor:
+            return shift(given[0], output)
+
+        with penalties(self.model) as added, ExitStack() as stack, torch.enable_grad():
+            if self.several_victims:
+                stack.enter_context(padded_rows(self.model, len(rows)))
+            for name, shift in replacements.items():
+                hook = self.layers[name].register_forward_hook(partial(replace, shift))
+                stack.enter_context(hook)
+            for name, layer in self.layers.items():
+                stack.enter_context(layer.register_forward_hook(partial(keep, name)))
+            logits = self.model(rows.clone())
+        overwritten = [n for n, output in layer_outputs.items() if output._version != versions[n]]
+        if overwritten or len(layer_outputs) < len(self.layers):
+            raise UnsplittableError(*overwritten)
         losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
         output_gradients = torch.autograd.grad(
             losses.sum() / inputs.shape[1],
@@ -85,44 +115,6 @@ class LayerwiseGradients(SamplewiseGradients):
             create_graph=torch.is_grad_enabled(),
         )
         return layer_inputs, dict(zip(layer_outputs, output_gradients, strict=True))
-
-    def forward(
-        self, inputs: torch.Tensor, replacements: Replacements = NO_REPLACEMENTS
-    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], torch.Tensor]:
-        """Compute inputs and outputs of every trained layer, and the logits, of M samples.
-
-        Raises:
-            UnsplittableError: a layer is used twice or never, or its output is overwritten.
-        """
-        inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
-        layer_inputs: dict[str, torch.Tensor] = {}
-        layer_outputs: dict[str, torch.Tensor] = {}
-        versions: dict[str, int] = {}
-
-        def keeper(name: str) -> Callable[..., None]:
-            def keep(_: torch.nn.Module, arguments: tuple[Any, ...], output: torch.Tensor) -> None:
-                if name in layer_outputs or not arguments:
-                    raise UnsplittableError(name)
-                layer_inputs[name], layer_outputs[name] = arguments[0], output
-                versions[name] = output._version
-
-            return keep
-
-        def replacing(shift: OutputFunction) -> Callable[..., torch.Tensor]:
-            return lambda _, arguments, output: shift(arguments[0], output)
-
-        with ExitStack() as stack, torch.enable_grad():
-            if self.several_victims:
-                stack.enter_context(padded_rows(self.model, len(inputs)))
-            for name, shift in replacements.items():
-                stack.enter_context(self.layers[name].register_forward_hook(replacing(shift)))
-            for name, layer in self.layers.items():
-                stack.enter_context(layer.register_forward_hook(keeper(name)))
-            logits = self.model(inputs.clone())
-        overwritten = [n for n, output in layer_outputs.items() if output._version != versions[n]]
-        if overwritten or len(layer_outputs) < len(self.layers):
-            raise UnsplittableError(*overwritten)
-        return layer_inputs, layer_outputs, logits
 
 
 def by_victim(values: torch.Tensor, victims: int) -> torch.Tensor:

@@ -121,16 +121,15 @@ class GradientState(OptimizerState):
 
     @override
     def keep(self, rows: torch.Tensor) -> None:
-        for name, value in self._tensors().items():
-            setattr(self, name, value[rows])
+        for name, value in vars(self).items():
+            if isinstance(value, torch.Tensor):
+                setattr(self, name, value[rows])
 
     @override
     def restart(self, rows: torch.Tensor) -> None:
-        for value in self._tensors().values():
-            value[rows] = 0
-
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        return {n: value for n, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        for value in vars(self).values():
+            if isinstance(value, torch.Tensor):
+                value[rows] = 0
 
 
 class OptimizerSpec(Spec):

@@ -100,12 +100,9 @@ class BatchNormPrior(Prior):
         if self.source == "running":
             expected = [_running(layer, observation.victims) for layer in layers]
             return replace(self, network=network, expected=expected)
-        means, variances = (
-            observation.granted["batch_norm_statistics"][:, row].split(
-                [layer.num_features for layer in layers], 1
-            )
-            for row in range(2)
-        )
+        sizes = [layer.num_features for layer in layers]
+        granted = observation.granted["batch_norm_statistics"].unbind(1)
+        means, variances = (values.split(sizes, 1) for values in granted)
         expected = list(map(InputStatistics, layers, means, variances))
         return replace(self, network=network, expected=expected)
 

@@ -102,12 +102,9 @@ class LBFGSState(GradientState):
     def _reserve(self, slots: int) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
         reserved = self.pairs.shape[2]
-        if slots <= reserved:
-            return
-        most = min(self.history, max(slots, 2 * reserved))
-        grown = self.pairs.new_zeros(len(self.pairs), 2, most, self.pairs.shape[3])
-        grown[:, :, :reserved] = self.pairs
-        self.pairs = grown
+        if slots > reserved:
+            added = min(self.history, max(slots, 2 * reserved)) - reserved
+            self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
 
     def _direction(self, gradients: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:
         """Compute minus the inverse Hessian times the gradient; Shape (V, P)."""

@@ -19,6 +19,7 @@ from gleak.runtime.progress import Progress
 DIVERGED = 1e3
 LEAST_GAIN = 0.2
 FINISHED_SHARE = 0.25
+"""Share of finished victims from which they are taken out of the batch."""
 NEAR = 1e-5
 RECORDS = 100
 SHOWN_VICTIMS = 6
@@ -183,7 +184,8 @@ class Search:
             self.problem.clip(self.points)
         if again.any():
             self._restart(again)
-        self._compact()
+        if self.running.float().mean() <= 1 - FINISHED_SHARE:
+            self._keep(self.running)
 
     def _near(self, rows: torch.Tensor) -> torch.Tensor:
         return self.ledger.distance[rows] <= NEAR
@@ -214,16 +216,12 @@ class Search:
             [self.ledger.points[row] if close else self.draw(row, n) for row, close, n in places]
         )
 
-    def _compact(self) -> None:
-        """Remove finished victims from the batch once they are a large share of it."""
-        if self.running.float().mean() > 1 - FINISHED_SHARE:
-            return
-        kept = self.running
-        self.problem = self.problem.keep(kept)
-        self.optimizer.keep(kept)
-        self.attempt.keep(kept)
+    def _keep(self, rows: torch.Tensor) -> None:
+        self.problem = self.problem.keep(rows)
+        self.optimizer.keep(rows)
+        self.attempt.keep(rows)
         for name in self.LIVE:
-            setattr(self, name, getattr(self, name)[kept])
+            setattr(self, name, getattr(self, name)[rows])
 
 
 def snapshot_iterations(iterations: int) -> list[int]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -63,15 +62,6 @@ def test_the_truth_has_distance_zero(images: Tensor, elsewhere: Tensor, make_par
     torch.testing.assert_close(truth.objective, 0.5 * total_variation(images))
     assert (problem.evaluate(elsewhere).distance > 1e-3).all()
     assert_gradient_of_objective(problem, 1e-5)
-
-
-def test_the_length_of_an_embedding_says_nothing(
-    images: Tensor, elsewhere: Tensor, make_parts: Make
-):
-    problem = inverting(images, make_parts())
-    longer = {"embeddings": 7 * problem.observed["embeddings"]}
-    found = dataclasses.replace(problem, observed=longer).evaluate(elsewhere)
-    torch.testing.assert_close(found.objective, problem.evaluate(elsewhere).objective)
 
 
 def test_every_image_is_sought_for_itself_in_groups_of_any_size(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matching.starts import NoisyStart, StartSpec
+from gleak.attacks.matching.starts import NoisyStart
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 
@@ -44,14 +44,6 @@ def dataset_of(shape: tuple[int, ...]) -> Samples:
     return Samples("image" if len(shape) == 4 else "tabular", shape[1:])
 
 
-def fits(start: StartSpec, shape: tuple[int, ...]) -> bool:
-    try:
-        start.check(dataset_of(shape))
-    except IncompatibleError:
-        return False
-    return True
-
-
 def granted(shape: tuple[int, ...]) -> dict[str, Tensor]:
     """Draw samples of the classes of a victim."""
     return {"class_sample": torch.rand(shape, generator=stream(9))}
@@ -63,7 +55,7 @@ def stream(seed: int = 0) -> torch.Generator:
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [(name, shape) for name in NAMES for shape in SHAPES if fits(parse("start", name), shape)],
+    [(name, shape) for name in NAMES for shape in SHAPES if name not in RGB or shape[1] == 3],
 )
 def test_starts_have_the_samples_shape_and_follow_the_stream(name: str, shape: tuple[int, ...]):
     start = parse("start", name)
@@ -121,9 +113,7 @@ def test_noise_moves_values_by_its_share_and_not_out_of_the_box(name: str, noise
 
 @pytest.mark.parametrize("name", COLOURS)
 def test_solid_colours_lie_beside_their_colour(name: str):
-    image = parse("start", name).draw((2, 3, 4, 5), stream(), {})
     colour = torch.tensor(COLOURS[name])[:, None, None]
-    assert ((image - colour).abs() <= 0.01).all()
     exact = parse("start", f"{name}+noise=0")
     assert torch.equal(exact.draw((2, 3, 4, 5), stream(), {}), colour.expand(2, 3, 4, 5).float())
     for shape in SHAPES if name not in RGB else ():

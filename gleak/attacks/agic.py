@@ -9,7 +9,7 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import Cosine
-from gleak.attacks.matching.epoch_matching import EpochMatching, EpochSettings
+from gleak.attacks.matching.epoch_matching import EpochMatching
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import LabelRule, LayerFunction, LayerWeights, Parts
 from gleak.attacks.matching.priors import TotalVariation
@@ -162,7 +162,5 @@ class AGICEpochs(AGIC):
         return search.alone(self.only - 1) if self.only else search.jointly()
 
     def _matching(self, observation: Observation) -> EpochMatching:
-        settings = EpochSettings(
-            self.parts(), self.matching_iterations, self.gamma, self.pooled, self.label_filter
-        )
-        return EpochMatching(observation, settings)
+        pairing = (self.matching_iterations, self.gamma, self.pooled, self.label_filter)
+        return EpochMatching(observation, self.parts(), *pairing)

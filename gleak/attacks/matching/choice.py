@@ -62,9 +62,9 @@ def check_gradients(
 def verified_method(training: ClientTraining) -> Method:
     """Return the constructor of the fastest correct method of computing dummy gradients.
 
-    Each method is tried on random samples of a few victims, in double precision where the network
-    allows it: its gradients, and their derivatives with respect to samples and labels, must equal
-    those of `torch.autograd`, one victim after the other.
+    Methods are tried on random samples of a few victims, in double precision where the network
+    allows it: gradients, and their derivatives with respect to samples and labels, must equal those
+    of `torch.autograd`, one victim after the other.
 
     Raises:
         IncompatibleError: a layer cannot be differentiated twice, or no method gives the gradient
@@ -107,9 +107,8 @@ def _candidates(training: ClientTraining) -> Iterator[Method]:
 
 def general_method(training: ClientTraining) -> Gradients:
     """Return the most general method, whose results can be differentiated as often as needed."""
-    return (
-        LoopedGradients(training) if training.protocol.local_steps == 1 else _looped_steps(training)
-    )
+    one_step = training.protocol.local_steps == 1
+    return LoopedGradients(training) if one_step else _looped_steps(training)
 
 
 def double_training(training: ClientTraining) -> ClientTraining:
@@ -131,10 +130,9 @@ def _looped_steps(training: ClientTraining) -> GeneralUnrolled:
 def _tangents_are_faster(training: ClientTraining, dense: float) -> bool:
     """Return True if `TangentGradients` is faster than `LayerwiseGradients`.
 
-    Measured on one core: FC-2 takes 1.6 times as long, a ResNet20 two thirds of the time, for one
-    victim and for sixteen. A LeNet, half of whose weights are dense, takes 0.95 of the time for one
-    victim and 1.1 times as long for sixteen; a ResNet18, of 11 million weights, 0.75 of the time
-    for one and 1.35 times as long for four. Several victims were not measured on a GPU.
+    Its share of the time on one core: of FC-2 1.6, of a ResNet20 2/3; of a LeNet, half of whose
+    weights are dense, 0.95 for one victim and 1.1 for sixteen; of a ResNet18, of 11 million
+    weights, 0.75 for one and 1.35 for four. Several victims were not measured on a GPU.
     """
     if not training.several_victims:
         return dense <= 1 / 2
@@ -146,10 +144,9 @@ def _tangents_are_faster(training: ClientTraining, dense: float) -> bool:
 def _share_of_dense(training: ClientTraining) -> float:
     """Return the share of trained weights in dense layers.
 
-    If it is large, methods are faster that do not form the gradients of dense layers. Measured on
-    one core: unrolled by `LayerwiseUnrolled`, a LeNet for images of 128 x 128 takes two thirds of
-    the time of `GeneralUnrolled` and two fifths of its memory, a ResNet20 one and a half times its
-    time.
+    If it is large, methods are faster that do not form the gradients of dense layers: on one core
+    `LayerwiseUnrolled` takes two thirds of the time and two fifths of the memory of
+    `GeneralUnrolled` for a LeNet of 128 x 128 pixels, but 1.5 times its time for a ResNet20.
     """
     model, sizes = training.model, {True: 0, False: 0}
     for name in training.trained:
@@ -161,7 +158,7 @@ def _share_of_dense(training: ClientTraining) -> float:
 def _batches(
     training: ClientTraining, sizes: Sequence[int]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Draw samples and soft labels; a size of one is skipped if the network does not accept it."""
+    """Draw samples and soft labels, but no single sample if the network does not accept it."""
     drawn = random_samples(training.model, VICTIMS * max(sizes), training.input_shape)
     generator = torch.Generator().manual_seed(1)
     for size in sizes:
@@ -173,10 +170,7 @@ def _batches(
 
 
 def _check_general_method(training: ClientTraining, trials: Sequence[Trial]) -> None:
-    """Check the most general method, and name a layer that it does not fit.
-
-    It is correct wherever a network can be run at other parameters than its own.
-    """
+    """Check the method that fits any network that runs at other parameters; name a wrong layer."""
     looped = LoopedGradients(training)
     for wrong in filter(None, (trial.wrong_parameters(looped) for trial in trials)):
         layer, _, name = wrong[0].rpartition(".")
@@ -201,14 +195,10 @@ def _agrees(method: Method, training: ClientTraining, trials: Sequence[Trial]) -
 
 @dataclass(frozen=True)
 class Trial:
-    """Random samples of a few victims, with the correct gradients and their derivatives.
+    """Random samples and soft labels of a few victims, with the correct gradients.
 
-    Args:
-        inputs: Shape (V, N, *sample shape), to be differentiated.
-        targets: soft labels, Shape (V, N, classes), to be differentiated.
-        gradients: by parameter, Shape (V, *shape).
-        slopes: derivatives of the gradients' inner products with `gradients`, taken as constants,
-            with respect to inputs and targets.
+    The slopes are derivatives of the gradients' inner products with constants of the same values,
+    with respect to inputs and targets.
     """
 
     inputs: torch.Tensor
@@ -221,15 +211,14 @@ class Trial:
         """Build a trial from correct gradients, attached to the graph of inputs and targets."""
         gradients = {name: value.detach() for name, value in formed.items()}
         products = [(value * gradients[name]).sum() for name, value in formed.items()]
-        slopes = _slopes(products, inputs, targets)
-        return cls(inputs, targets, gradients, slopes)
+        return cls(inputs, targets, gradients, _slopes(products, inputs, targets))
 
     def wrong_parameters(self, gradients: Gradients) -> list[str]:
         """Return the names of the parameters whose gradients a method does not give.
 
-        Where only their derivatives with respect to samples and labels are wrong, these are all
-        parameters.
+        All of them, if only the derivatives with respect to samples and labels are wrong.
         """
+        rounding = DOUBLE_ROUNDING if self.inputs.dtype == torch.float64 else SINGLE_ROUNDING
         pieces = gradients(self.inputs, self.targets, self.gradients)
         errors = {piece.name: piece.squared_distance().sum().item() for piece in pieces}
         squares = {name: float(value.square().sum()) for name, value in self.gradients.items()}
@@ -237,23 +226,15 @@ class Trial:
         wrong = [
             name
             for name, square in squares.items()
-            if not errors.get(name, torch.inf) <= self._rounding * max(square, least)
+            if not errors.get(name, torch.inf) <= rounding * max(square, least)
         ]
-        return wrong or (
-            [] if self._has_slopes([piece.inner() for piece in pieces]) else [*squares]
-        )
-
-    def _has_slopes(self, products: Sequence[torch.Tensor]) -> bool:
-        """Return True if inner products with the correct gradients have the correct derivatives."""
-        actual = _slopes(products, self.inputs, self.targets)
+        if wrong:
+            return wrong
+        actual = _slopes([piece.inner() for piece in pieces], self.inputs, self.targets)
         pairs = list(zip(actual, self.slopes, strict=True))
         error = sum(float((slope - expected).square().sum()) for slope, expected in pairs)
         length = sum(float(expected.square().sum()) for _, expected in pairs)
-        return error <= self._rounding * length
-
-    @property
-    def _rounding(self) -> float:
-        return DOUBLE_ROUNDING if self.inputs.dtype == torch.float64 else SINGLE_ROUNDING
+        return [] if error <= rounding * length else [*squares]
 
 
 def _slopes(
@@ -281,38 +262,25 @@ def plain_trial(training: ClientTraining, inputs: torch.Tensor, targets: torch.T
     try:
         return Trial.of(inputs, targets, formed)
     except RuntimeError as error:
-        raise _without_second_derivative(training.model, inputs[0].detach(), error) from error
-
-
-def _without_second_derivative(
-    network: torch.nn.Module, inputs: torch.Tensor, error: Exception
-) -> IncompatibleError:
-    """Build the error that names the layer which cannot be differentiated twice."""
-    faulty = (
-        describe_layer(network, one.name)
-        for one in trace(network, inputs)
-        if one.inputs is not None and not _twice_differentiable(one.layer, one.inputs)
-    )
-    return IncompatibleError(
-        f"{next(faulty, 'the network')} has no second derivative in torch ({error}), which "
-        "matching gradients needs; replace it by a layer that has one, or use an attack that does "
-        "not match gradients"
-    )
+        faulty = (
+            describe_layer(training.model, call.name)
+            for call in trace(training.model, inputs[0].detach())
+            if call.inputs is not None and not _twice_differentiable(call.layer, call.inputs)
+        )
+        raise IncompatibleError(
+            f"{next(faulty, 'the network')} has no second derivative in torch ({error}), which "
+            "matching gradients needs; replace it by a layer that has one, or use an attack that "
+            "does not match gradients"
+        ) from error
 
 
 def _twice_differentiable(layer: torch.nn.Module, given: torch.Tensor) -> bool:
-    """Return True if the derivative of a layer's output can be differentiated, tried on an input.
-
-    Layers of several inputs or outputs are not tried and pass.
-    """
+    """Try to differentiate a layer's output twice; layers of several inputs or outputs pass."""
     given = given.clone().requires_grad_()
     try:
-        (slope,) = torch.autograd.grad(
-            layer(given.clone()).square().sum(), given, create_graph=True
-        )
+        value = layer(given.clone()).square().sum()
+        (slope,) = torch.autograd.grad(value, given, create_graph=True)
         torch.autograd.grad(slope.square().sum(), given, allow_unused=True)
-    except RuntimeError as error:
-        return "derivative" not in str(error)
-    except (TypeError, AttributeError):
-        return True
+    except (RuntimeError, TypeError, AttributeError) as error:
+        return not isinstance(error, RuntimeError) or "derivative" not in str(error)
     return True

@@ -32,18 +32,10 @@ class CodeSpec(Spec):
     kind: ClassVar[str] = "code"
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Check that the samples of a dataset can be encoded.
-
-        Raises:
-            IncompatibleError: names the code and what does not fit it.
-        """
+        """Raise `IncompatibleError` if the samples of a dataset cannot be encoded."""
 
     def check_network(self, network: torch.nn.Module) -> None:
-        """Check that the network has what the code needs.
-
-        Raises:
-            IncompatibleError: names what it lacks.
-        """
+        """Raise `IncompatibleError` if the network lacks what the code needs."""
 
     @abstractmethod
     def coder(self, observation: Observation) -> Coder | None:
@@ -84,16 +76,11 @@ class Normalised(CodeSpec):
 
     @override
     def coder(self, observation: Observation) -> Coder:
-        mean, deviation = normalisation_of(observation.model)
-        return NormalisedCoder(mean, deviation, observation.input_shape)
+        return NormalisedCoder(*normalisation_of(observation.model), observation.input_shape)
 
 
 def normalisation_of(network: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and deviation of the network's layer of normalisation; Shape (C, 1, 1) each.
-
-    Raises:
-        IncompatibleError: it has none.
-    """
+    """Return mean and deviation of the network's normalisation layer; Shape (C, 1, 1) each."""
     from gleak.models.layers import Normalisation
 
     for layer in network.modules():
@@ -107,24 +94,16 @@ def normalisation_of(network: torch.nn.Module) -> tuple[torch.Tensor, torch.Tens
 
 @dataclass(frozen=True)
 class NormalisedCoder:
-    """Coder by mean and deviation (see `Coder`).
-
-    Args:
-        mean: Shape (C, 1, 1).
-        deviation: Shape (C, 1, 1).
-        shape: (C, H, W) of the images.
-    """
+    """Coder of images of a shape (C, H, W) by mean and deviation, Shape (C, 1, 1) each."""
 
     mean: torch.Tensor
     deviation: torch.Tensor
     shape: tuple[int, ...]
 
     def encode(self, images: torch.Tensor) -> torch.Tensor:
-        """Normalise images; Shape (M, C, H, W) to (M, C H W)."""
         return ((images - self.mean) / self.deviation).flatten(1)
 
     def decode(self, codes: torch.Tensor) -> torch.Tensor:
-        """Undo the normalisation; Shape (M, C H W) to (M, C, H, W)."""
         return codes.unflatten(1, self.shape) * self.deviation + self.mean
 
 
@@ -156,25 +135,18 @@ class Bicubic(CodeSpec):
 
 @dataclass(frozen=True)
 class BicubicCoder:
-    """Coder by bicubic interpolation (see `Coder`).
-
-    Args:
-        scale: divisor of height and width.
-        shape: (C, H, W) of the images.
-    """
+    """Coder by bicubic interpolation of images of a shape (C, H, W); ``scale`` divides sides."""
 
     scale: int
     shape: tuple[int, ...]
 
     def encode(self, images: torch.Tensor) -> torch.Tensor:
-        """Reduce images with antialiasing; Shape (M, C, H, W) to (M, C H W / scale^2)."""
         small = torch.nn.functional.interpolate(
             images, size=self._sides, mode="bicubic", antialias=True, align_corners=False
         )
         return small.flatten(1)
 
     def decode(self, codes: torch.Tensor) -> torch.Tensor:
-        """Enlarge codes to images; Shape (M, C H W / scale^2) to (M, *shape)."""
         small = codes.unflatten(1, (self.shape[0], *self._sides))
         return torch.nn.functional.interpolate(
             small, size=self.shape[1:], mode="bicubic", align_corners=False

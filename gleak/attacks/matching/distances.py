@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from typing_extensions import override
@@ -25,7 +25,6 @@ class DistanceSpec(Spec):
     """Distance between the dummy gradient and the observed one."""
 
     kind: ClassVar[str] = "distance"
-
     reads_codes: ClassVar[bool] = False
     """True if the distance depends on the code in which the gradient was sent."""
 
@@ -39,9 +38,6 @@ class DistanceSpec(Spec):
 
         The engine divides distances by it, so that a client with a small gradient (a confident
         model) is matched as closely as one with a large gradient.
-
-        Args:
-            observed: gradient of each parameter, Shape (V, *shape).
         """
 
 
@@ -64,7 +60,7 @@ class Cosine(DistanceSpec):
 
     @override
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return 1, as for any gradient orthogonal to the observed one; Shape (V)."""
+        """Return 1, as for any gradient orthogonal to the observed one."""
         return observed[0].new_ones(len(observed[0]))
 
 
@@ -79,8 +75,7 @@ class L2(DistanceSpec):
     @override
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Compute the squared norm of the observed gradient; Shape (V)."""
-        rows = [value.reshape(len(value), -1) for value in observed]
-        return total([row.norm(dim=1).square() for row in rows]).clamp_min(FLOOR)
+        return total([rows(one).norm(dim=1).square() for one in observed]).clamp_min(FLOOR)
 
 
 @register("signs")
@@ -101,11 +96,10 @@ class Signs(L2):
 class Likelihood(DistanceSpec):
     """Mean over all values of minus the logarithm of the probability of the code that was sent.
 
-    For codes of values that were rounded (`qsgd`, `quantize`) and for signs (`signsgd`), of which
-    many gradients have the same (`Cell`). A gradient that cannot have
-    been sent so is as far as it lies outside. Other updates have the squared distance of each
-    parameter, relative to its mean square, so that small layers count as much as their values do.
-    Every gradient is materialised, whatever its size.
+    For codes that many gradients share (`Cell`): of values that were rounded (`qsgd`, `quantize`),
+    and signs (`signsgd`). A gradient that cannot have been sent so is as far as it lies outside.
+    Other updates have the squared distance of each parameter, relative to its mean square, so that
+    small layers count as much as their values do. Every gradient is materialised.
     """
 
     source = "ours; the probabilities of QSGD are ROG Equation 7"
@@ -124,45 +118,33 @@ class Likelihood(DistanceSpec):
 
 @dataclass(frozen=True)
 class Cell(ABC):
-    """Code of one parameter of V victims."""
+    """Code of one parameter of V victims; its fields are tensors of Shape (V, R), or (V)."""
 
     def at(self, index: Any) -> Self:
         """Return the code of some victims or rounds; an index of the axes (V, R)."""
-        return replace(self, **{one.name: getattr(self, one.name)[index] for one in fields(self)})
+        return self._each(lambda value: value[index])
 
     def to(self, device: torch.device) -> Self:
         """Return the code on a device."""
-        return replace(
-            self, **{one.name: getattr(self, one.name).to(device) for one in fields(self)}
-        )
+        return self._each(lambda value: value.to(device))
 
     def scaled(self, factor: float) -> Self:
         """Return the code of the same values in another unit, each ``factor`` times as large."""
-        return replace(
-            self, **{one.name: getattr(self, one.name) * abs(factor) for one in fields(self)}
-        )
+        return self._each(lambda value: value * abs(factor))
+
+    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+        return replace(self, **{name: change(value) for name, value in vars(self).items()})
 
     @abstractmethod
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Compute minus the logarithm of the probability of each value's code.
-
-        Args:
-            gradient: Shape (V, M).
-            target: the decoded values, Shape (V, M).
-
-        Returns:
-            Shape (V, M), zero where the code is certain.
-        """
+        """Compute minus the logarithm of the probability of each value's code; Shape (V, M)."""
 
 
 @dataclass(frozen=True)
 class NearestCell(Cell):
-    """Values rounded to the nearest level: certain up to half a level, impossible beyond.
+    """Values rounded to the nearest level, ``step`` from the next one: certain up to half a level.
 
-    An impossible value counts by its squared distance to the cell, in levels.
-
-    Args:
-        step: distance of two levels; Shape (V, R), or (V) of one round.
+    An impossible value, beyond that, counts by its squared distance to the cell, in levels.
     """
 
     step: torch.Tensor
@@ -179,9 +161,6 @@ class RandomCell(Cell):
     The logarithm is continued by its tangent below `LEAST_PROBABILITY` (ROG Equation 7). A value of
     less than 0.23 levels is therefore likeliest, on average, for a gradient of zero, which leads
     searches astray where most values are so small (docs/results/rog.md).
-
-    Args:
-        step: distance of two levels; Shape (V, R), or (V) of one round.
     """
 
     step: torch.Tensor
@@ -195,10 +174,9 @@ class RandomCell(Cell):
 
 @dataclass(frozen=True)
 class SignCell(Cell):
-    """Signs: any magnitude is possible.
+    """Signs, which have no unit: any magnitude is possible.
 
-    A value of another sign counts by its square, relative to the gradient's mean square, as signs
-    have no unit.
+    A value of another sign counts by its square, relative to the gradient's mean square.
     """
 
     @override
@@ -214,11 +192,7 @@ def _levels(values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class CodedPiece(FormedPiece):
-    """Pair of gradients of which the observed one was sent in a code.
-
-    Args:
-        cell: the code.
-    """
+    """Pair of gradients of which the observed one was sent in a code, ``cell``."""
 
     cell: Cell
 
@@ -239,12 +213,7 @@ def coded(pieces: Sequence[Piece], cells: Mapping[str, Cell]) -> list[Piece]:
 
 
 def cells_of(update: Mapping[str, encodings.Encoded], device: torch.device) -> dict[str, Cell]:
-    """Return the codes of the parameters that were sent as such, with axes (V, R).
-
-    Args:
-        update: by parameter, as sent.
-        device: of the codes.
-    """
+    """Return the codes of the parameters of an update that were sent as such, with axes (V, R)."""
     cells: dict[str, Cell] = {}
     for name, encoded in update.items():
         if isinstance(encoded, encodings.Quantized):

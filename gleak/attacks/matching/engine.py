@@ -1,10 +1,7 @@
 """Engine of the searches: gradient matching and feature inversion (docs/design.md, "The engine").
 
-`match` states the problem of an attack, and `solve` divides its victims into as many at a time as
-fit into memory. `Search.run` moves their points by the optimizer, stops and restarts them, and
-`Problem.evaluate` computes the objective and its gradient at these points.
-
-All victims of a cell advance as one batch without influencing each other: each has a separate
+`match` states the problem of an attack, and `solve` runs a `Search` on as many victims at a time as
+fit into memory. They advance as one batch without influencing each other: each has a separate
 random stream, optimizer state, stop and restarts. The engine has no access to the true samples.
 """
 
@@ -61,7 +58,7 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
 
 
 def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconstruction:
-    """Search for the samples of every victim of a problem.
+    """Search for the samples of every victim of a problem, in micro-batches if memory is short.
 
     Args:
         problem: built from the observation.
@@ -71,31 +68,22 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
     Raises:
         GleakError: not even one victim fits into memory.
     """
-    part = observation.journal.part()
-    work = _Work(problem, observation, part)
+    part, microbatches = observation.journal.part(), 1
     chunk = victims_in_memory(problem, steps)
-    outcomes = in_chunks(observation.victims, chunk, work, part, divide=work.divide)
+
+    def work(rows: slice) -> tuple[SearchState, Records]:
+        return _solve_chunk(problem.keep(rows), observation, rows, part)
+
+    def divide() -> bool:
+        nonlocal problem, microbatches
+        divided = problem.in_microbatches(2 * microbatches)
+        if divided is not None:
+            problem, microbatches = divided, 2 * microbatches
+            log.warning("out of memory: continuing with %d micro-batches a batch", microbatches)
+        return divided is not None
+
+    outcomes = in_chunks(observation.victims, chunk, work, part, divide)
     return _reconstruction(problem, outcomes)
-
-
-class _Work:
-    """Search for the samples of a range of victims, in micro-batches where memory is short."""
-
-    def __init__(self, problem: Problem, observation: Observation, part: Part) -> None:
-        self.problem, self.observation, self.part = problem, observation, part
-        self.microbatches = 1
-
-    def __call__(self, rows: slice) -> tuple[SearchState, Records]:
-        return _solve_chunk(self.problem.keep(rows), self.observation, rows, self.part)
-
-    def divide(self) -> bool:
-        """Divide batches into twice as many micro-batches; return False if this cannot be done."""
-        divided = self.problem.in_microbatches(2 * self.microbatches)
-        if divided is None:
-            return False
-        self.problem, self.microbatches = divided, 2 * self.microbatches
-        log.warning("out of memory: continuing with %d micro-batches a batch", self.microbatches)
-        return True
 
 
 def victims_in_memory(problem: Problem, steps: int) -> int:
@@ -122,25 +110,24 @@ def in_chunks(
 
     Args:
         victims: number of victims.
-        chunk: first size of a range.
+        chunk: first size of a range, which a resumed job keeps.
         work: function applied to each range.
-        part: of the job's journal; a resumed job keeps the size of its ranges.
-        divide: makes the work on a single victim take less memory of a GPU; returns False if it
-            cannot, as by default.
+        part: of the job's journal.
+        divide: makes the work on a single victim take less memory of a GPU; False if it cannot.
 
     Raises:
         GleakError: a single victim does not fit.
     """
     done: list[T] = []
-    start = 0
-    chunk = int(part.stored.get("chunk", chunk))
+    start, chunk = 0, int(part.stored.get("chunk", chunk))
     while start < victims:
         part.keep({"chunk": chunk})
         rows = slice(start, min(start + chunk, victims))
         try:
             done.append(work(rows))
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+            known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+            if not known and not any(sign in str(error) for sign in SHORTAGES):
                 raise
             if chunk == 1 and isinstance(error, torch.OutOfMemoryError) and divide():
                 continue
@@ -156,11 +143,6 @@ def in_chunks(
     return done
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return known or any(sign in str(error) for sign in SHORTAGES)
-
-
 def _solve_chunk(
     problem: Problem, observation: Observation, rows: slice, part: Part
 ) -> tuple[SearchState, Records]:
@@ -168,12 +150,9 @@ def _solve_chunk(
 
     Each victim's first points come from its own random stream; logits are normal (DLG).
     """
-    ids, start, iterations = (
-        observation.victim_ids[rows],
-        problem.parts.start,
-        problem.parts.iterations,
-    )
-    granted = {name: observation.granted[name][rows].cpu() for name in start.grants}
+    ids, iterations = observation.victim_ids[rows], problem.parts.iterations
+    grants = problem.parts.start.grants
+    granted = {name: observation.granted[name][rows].cpu() for name in grants}
 
     def draw(row: int, attempt: int) -> torch.Tensor:
         stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
@@ -232,10 +211,7 @@ def stretched(sample: np.ndarray) -> np.ndarray:
 
 
 def equalized(sample: np.ndarray) -> np.ndarray:
-    """Stretch a sample, then equalise its histogram (ROG section 4.3).
-
-    All channels share one histogram, which preserves the order of colours.
-    """
+    """Stretch a sample, then equalise the histogram that its channels share (ROG section 4.3)."""
     from skimage.exposure import equalize_hist
 
     equal: np.ndarray = equalize_hist(stretched(sample)).astype(sample.dtype)
@@ -243,12 +219,10 @@ def equalized(sample: np.ndarray) -> np.ndarray:
 
 
 def joined_searches(found: Sequence[Reconstruction], result: Result) -> Reconstruction:
-    """Return one result for each victim, with the cost of all searches.
+    """Return one result for each victim of all searches, with the cost of all.
 
-    Args:
-        found: of the same V victims, each with its objective.
-        result: "lowest": of each victim the search of least objective (InvertGrad); "mean": the
-            mean over searches (GradInversion), in which errors that differ cancel each other.
+    Either that of least objective (InvertGrad), or the mean (GradInversion), in which errors that
+    differ cancel each other.
     """
     searches = [aligned(search, found[0]) for search in found]
     objectives = np.stack([np.asarray(search.objective) for search in searches])
@@ -269,10 +243,7 @@ def joined_searches(found: Sequence[Reconstruction], result: Result) -> Reconstr
 
 
 def aligned(found: Reconstruction, first: Reconstruction) -> Reconstruction:
-    """Bring samples, and snapshots of the first victims, into the order of another search.
-
-    Samples of equal labels are exchanged.
-    """
+    """Exchange samples of equal labels, and their snapshots, as another search orders them."""
     import scipy
 
     victims, count = found.labels.shape

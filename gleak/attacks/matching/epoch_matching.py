@@ -22,30 +22,11 @@ from gleak.core.lazy import torch
 
 
 @dataclass(frozen=True)
-class Images:
-    """Images reconstructed from the updates of one epoch, each update separately.
+class EpochMatching:
+    """Search over all updates of some victims.
 
     Args:
-        images: Shape (V, N, C, H, W), update after update; of one victim, without V.
-        labels: Shape (V, N).
-        evaluations: Shape (V).
-        converged: Shape (V), of all updates.
-    """
-
-    images: np.ndarray
-    labels: np.ndarray
-    evaluations: np.ndarray
-    converged: np.ndarray
-
-    def of_victim(self, row: int) -> Images:
-        return Images(*(value[row] for value in vars(self).values()))
-
-
-@dataclass(frozen=True)
-class EpochSettings:
-    """Settings for pairing and weighting the updates of several epochs.
-
-    Args:
+        observation: of several rounds.
         parts: components of the search for the samples of one update.
         matching_iterations: budget per update before updates are paired.
         gamma: weight of the updates after the first epoch.
@@ -53,34 +34,31 @@ class EpochSettings:
         label_filter: pair updates first that share an inferred label.
     """
 
+    observation: Observation
     parts: Parts
     matching_iterations: int
     gamma: float
     pooled: bool
     label_filter: bool
 
+    @property
+    def epochs(self) -> int:
+        return self.observation.protocol.epochs
 
-class EpochMatching:
-    """Search over all updates of some victims.
+    @property
+    def updates_of_epoch(self) -> int:
+        return self.observation.rounds // self.epochs
 
-    Args:
-        observation: of several rounds.
-        settings: for pairing and weighting updates.
-    """
-
-    def __init__(self, observation: Observation, settings: EpochSettings) -> None:
-        self.observation, self.settings, self.parts = observation, settings, settings.parts
-        self.epochs = observation.protocol.epochs
-        self.updates_of_epoch = observation.rounds // self.epochs
-
-    def alone(self, epoch: int) -> Reconstruction:
-        """Reconstruct every update of one epoch separately."""
-        result = self._invert(epoch, self.parts)
+    def alone(self, epoch: int, parts: Parts | None = None) -> Reconstruction:
+        """Reconstruct every update of one epoch separately; their samples follow each other."""
+        first = epoch * self.updates_of_epoch
+        numbers = range(first, first + self.updates_of_epoch)
+        results = [self.invert_round(number, parts or self.parts) for number in numbers]
         return Reconstruction(
-            inputs=result.images,
-            labels=result.labels,
-            converged=result.converged,
-            evaluations=result.evaluations,
+            inputs=np.concatenate([one.inputs for one in results], 1),
+            labels=np.concatenate([one.labels for one in results], 1),
+            evaluations=_evaluations(results),
+            converged=np.all([one.converged for one in results], axis=0),
         )
 
     def jointly(self) -> Reconstruction:
@@ -89,24 +67,12 @@ class EpochMatching:
             every = torch.arange(self.observation.batch_size)
             rounds = range(self.epochs)
             return self._search(self.observation, rounds, [every] * self.epochs)
-        early = replace(self.parts, iterations=self.settings.matching_iterations)
-        epochs = [self._invert(epoch, early) for epoch in range(self.epochs)]
+        early = replace(self.parts, iterations=self.matching_iterations)
+        epochs = [self.alone(epoch, early) for epoch in range(self.epochs)]
         victims = [self._of_victim(row, epochs) for row in range(self.observation.victims)]
-        spent = np.sum([epoch.evaluations for epoch in epochs], axis=0)
         fields = {name: np.stack([victim[name] for victim in victims]) for name in victims[0]}
-        return Reconstruction(**fields | {"evaluations": spent + fields["evaluations"]})
-
-    def _invert(self, epoch: int, parts: Parts) -> Images:
-        """Reconstruct the updates of an epoch, each separately."""
-        first = epoch * self.updates_of_epoch
-        numbers = range(first, first + self.updates_of_epoch)
-        results = [self.invert_round(number, parts) for number in numbers]
-        return Images(
-            images=np.concatenate([one.inputs for one in results], 1),
-            labels=np.concatenate([one.labels for one in results], 1),
-            evaluations=_evaluations(results),
-            converged=np.all([one.converged for one in results], axis=0),
-        )
+        spent = _evaluations(epochs) + fields["evaluations"]
+        return Reconstruction(**fields | {"evaluations": spent})
 
     def invert_round(self, number: int, parts: Parts) -> Reconstruction:
         """Reconstruct the update of one round of every victim."""
@@ -118,16 +84,15 @@ class EpochMatching:
         places = _places([0] * self.epochs, self.observation.batch_size)
         return self._search(self.observation.of_victim(0), rounds, places)
 
-    def _of_victim(self, row: int, epochs: Sequence[Images]) -> dict[str, np.ndarray]:
+    def _of_victim(self, row: int, epochs: Sequence[Reconstruction]) -> dict[str, np.ndarray]:
         """Reconstruct all samples of one victim, each by a separate search.
 
-        Returns:
-            By field of `Reconstruction`, the values of the victim.
+        Returns the victim's values by field of `Reconstruction`.
         """
         observation, size = self.observation.of_victim(row), self.observation.batch_size
         chains = [np.arange(len(epochs[0].labels[row]))]  # each sample's position in every epoch
-        for earlier, later in pairwise(epoch.of_victim(row) for epoch in epochs):
-            chains.append(self._partners(earlier, later)[chains[-1]])
+        for earlier, later in pairwise(epochs):
+            chains.append(self._partners(row, earlier, later)[chains[-1]])
         slots = np.stack(chains, 1)
         rounds = self.updates_of_epoch * np.arange(self.epochs) + slots // size
         results = [
@@ -142,15 +107,15 @@ class EpochMatching:
             "rounds": rounds,
         }
 
-    def _partners(self, earlier: Images, later: Images) -> np.ndarray:
-        """Pair each image of an epoch with one of the next; Shape (N), positions there."""
-        first, second = torch.from_numpy(earlier.images), torch.from_numpy(later.images)
-        costs = image_distances(first, second, pooled=self.settings.pooled)
-        if not self.settings.label_filter:
+    def _partners(self, row: int, earlier: Reconstruction, later: Reconstruction) -> np.ndarray:
+        """Pair each image of a victim's epoch with one of the next; Shape (N), positions there."""
+        first, second = (torch.from_numpy(epoch.inputs[row]) for epoch in (earlier, later))
+        costs = image_distances(first, second, pooled=self.pooled)
+        if not self.label_filter:
             return pair_greedily(costs, torch.ones_like(costs, dtype=torch.bool))
         size = self.observation.batch_size
         of_updates = (
-            torch.from_numpy(epoch.labels).unflatten(0, (-1, size)).repeat_interleave(size, 0)
+            torch.from_numpy(epoch.labels[row]).unflatten(0, (-1, size)).repeat_interleave(size, 0)
             for epoch in (earlier, later)
         )
         return pair_greedily(costs, share_a_label(*of_updates))
@@ -159,7 +124,7 @@ class EpochMatching:
         self, observation: Observation, rounds: Sequence[int], places: Sequence[torch.Tensor]
     ) -> Reconstruction:
         """Search for samples in one update of each epoch at once."""
-        weights = [1.0] + [self.settings.gamma] * (self.epochs - 1)
+        weights = [1.0] + [self.gamma] * (self.epochs - 1)
         updates = [
             WeightedUpdate(observation.of_round(number), place, weight)
             for number, place, weight in zip(rounds, places, weights, strict=True)
@@ -170,14 +135,9 @@ class EpochMatching:
 
 
 def _places(slots: Sequence[int], size: int) -> list[torch.Tensor]:
-    """Assign the samples of each batch to samples of the search: the shared one, 0, or others.
+    """Assign the samples of batches of a size to samples of the search; Shape (size) each.
 
-    Args:
-        slots: position of the shared sample in each batch.
-        size: of a batch.
-
-    Returns:
-        For each batch, Shape (size).
+    The shared one, 0, is in the batches' slots; the others are separate samples.
     """
     places, first = [], 1
     for slot in slots:
@@ -189,19 +149,15 @@ def _places(slots: Sequence[int], size: int) -> list[torch.Tensor]:
 
 def _evaluations(results: Sequence[Reconstruction]) -> np.ndarray:
     """Sum the evaluations of all searches; Shape (V)."""
-    return np.sum(
-        [result.evaluations for result in results if result.evaluations is not None], axis=0
-    )
+    counts = [result.evaluations for result in results if result.evaluations is not None]
+    return np.sum(counts, axis=0)
 
 
 @dataclass(frozen=True)
 class WeightedUpdate:
-    """Update that takes part in a joint search.
+    """Update of one round that takes part in a joint search, weighted by gamma in Eq. 5.
 
-    Args:
-        observation: of one round, with its broadcast parameters.
-        places: for each sample of its batch, the index of the sample of the search; Shape (B).
-        weight: of its distance, gamma in Eq. 5.
+    Its places are the indices, among the samples of the search, of those of its batch; Shape (B).
     """
 
     observation: Observation
@@ -214,12 +170,7 @@ class JointMatching(Problem):
     """Weighted sum of the objectives of several updates whose batches share samples (AGIC Eq. 5).
 
     A sample that is in several batches is one unknown; the others of each batch are separate
-    unknowns, constrained by their own update alone.
-
-    Args:
-        problems: of each update alone.
-        places: see `WeightedUpdate`.
-        weights: see `WeightedUpdate`.
+    unknowns, constrained by their own update alone. Places and weights are those of the updates.
     """
 
     problems: tuple[GradientMatching, ...]
@@ -228,21 +179,23 @@ class JointMatching(Problem):
 
     @classmethod
     def of(cls, updates: Sequence[WeightedUpdate], parts: Parts) -> Self:
-        """Build the problem of several updates of the same victims; labels are fixed.
+        """Build the problem of updates of the same victims; labels are fixed.
 
-        Args:
-            updates: one or more; together their places are all integers from 0 on.
-            parts: components of the attack.
+        Together the updates' places are all integers from 0 on.
         """
         problems = tuple(GradientMatching.of(part.observation, parts) for part in updates)
         places = tuple(part.places.to(problems[0].device) for part in updates)
-        count = 1 + max(int(place.max()) for place in places)
+        count, first = 1 + max(int(place.max()) for place in places), problems[0]
+        targets = first.like.new_zeros(len(first.like), count, first.classes)
+        for problem, place in zip(reversed(problems), reversed(places), strict=True):
+            assert problem.targets is not None
+            targets[:, place] = problem.targets  # the first update's come last
         return cls(
             parts=parts,
-            observed=problems[0].observed,
-            targets=_targets(problems, places, count),
-            shape=(count, *problems[0].shape[1:]),
-            classes=problems[0].classes,
+            observed=first.observed,
+            targets=targets,
+            shape=(count, *first.shape[1:]),
+            classes=first.classes,
             problems=problems,
             places=places,
             weights=tuple(part.weight for part in updates),
@@ -266,29 +219,11 @@ class JointMatching(Problem):
         return whole
 
 
-def _targets(
-    problems: Sequence[GradientMatching], places: Sequence[torch.Tensor], count: int
-) -> torch.Tensor:
-    """Return each sample's label in the first update that has it; Shape (V, N, classes)."""
-    first = problems[0].targets
-    assert first is not None
-    targets = first.new_zeros(len(first), count, first.shape[2])
-    for problem, place in zip(reversed(problems), reversed(places), strict=True):
-        assert problem.targets is not None
-        targets[:, place] = problem.targets
-    return targets
-
-
 def image_distances(first: torch.Tensor, second: torch.Tensor, pooled: bool) -> torch.Tensor:
-    """Compute the mean squared error between all images of one epoch and all of the next.
+    """Compute the mean squared error between N images of one epoch and M of the next.
 
-    Args:
-        first: Shape (N, C, H, W).
-        second: Shape (M, C, H, W).
-        pooled: compare means of 2 x 2 pixels, which have less noise.
-
-    Returns:
-        Shape (N, M).
+    Shape (N, C, H, W) and (M, C, H, W) to (N, M). Pooled images are means of 2 x 2 pixels, which
+    have less noise.
     """
     if pooled:
         first, second = (torch.nn.functional.avg_pool2d(images, 2) for images in (first, second))
@@ -296,9 +231,9 @@ def image_distances(first: torch.Tensor, second: torch.Tensor, pooled: bool) -> 
 
 
 def share_a_label(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Mark the pairs of images whose updates share a label, so that they may show the same sample.
+    """Mark pairs of images whose updates share a label, so that they may show the same sample.
 
-    From the labels of the update of each image, Shape (N, B) and (M, B); Shape (N, M).
+    From the labels of the update of each image, Shape (N, B) and (M, B) to (N, M).
     """
     return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -31,9 +32,9 @@ class PatchProduct(torch.autograd.Function):
     def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None, None]:
         patches, output_gradients = ctx.saved_tensors
         samples = len(output_gradients) // len(outputs[0])
-        product = outputs[0].contiguous().repeat_interleave(samples, 0)
-        output_slopes = (product @ patches).unflatten(2, ctx.shape[4:])
-        patch_slopes = (product.mT @ output_gradients).view(ctx.shape)
+        slopes = outputs[0].contiguous().repeat_interleave(samples, 0)
+        output_slopes = (slopes @ patches).unflatten(2, ctx.shape[4:])
+        patch_slopes = (slopes.mT @ output_gradients).view(ctx.shape)
         return _fold(patch_slopes, ctx.layer, ctx.padded), output_slopes, None, None
 
 
@@ -134,21 +135,16 @@ class OuterResidual(torch.autograd.Function):
         buffer = target.new_empty(group * height * columns)
         total = target.new_zeros(victims)
         output_slopes, input_slopes = torch.zeros_like(output_gradients), torch.zeros_like(inputs)
-        for start in range(0, victims, group):
-            group_rows = slice(start, start + group)
-            for top in range(0, rows, height):
-                band = slice(top, top + height)
-                expected, grad_outputs = (
-                    target[group_rows, band],
-                    output_gradients[group_rows, :, band],
-                )
-                residual = buffer[: expected.numel()].view(expected.shape)
-                torch.bmm(grad_outputs.mT, inputs[group_rows], out=residual)
-                residual -= expected
-                flat = residual.flatten(1)[:, None]
-                total[group_rows] += (flat @ flat.mT).flatten()
-                output_slopes[group_rows, :, band] = inputs[group_rows] @ residual.mT
-                input_slopes[group_rows] += grad_outputs @ residual
+        for start, top in product(range(0, victims, group), range(0, rows, height)):
+            some, band = slice(start, start + group), slice(top, top + height)
+            expected, grad_outputs = target[some, band], output_gradients[some, :, band]
+            residual = buffer[: expected.numel()].view(expected.shape)
+            torch.bmm(grad_outputs.mT, inputs[some], out=residual)
+            residual -= expected
+            flat = residual.flatten(1)[:, None]
+            total[some] += (flat @ flat.mT).flatten()
+            output_slopes[some, :, band] = inputs[some] @ residual.mT
+            input_slopes[some] += grad_outputs @ residual
         ctx.save_for_backward(input_slopes, output_slopes)
         return total
 

@@ -8,13 +8,8 @@ from typing import ClassVar, Literal
 
 from typing_extensions import override
 
+from gleak.attacks.matching import optimizers
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.optimizers import (
-    Evaluation,
-    ObjectiveFunction,
-    OptimizerSpec,
-    OptimizerState,
-)
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -35,7 +30,7 @@ MOST_IDLE = 10
 
 
 @register("gauss_newton")
-class GaussNewton(OptimizerSpec):
+class GaussNewton(optimizers.OptimizerSpec):
     """Levenberg-Marquardt in double precision; the gradients of a batch are matched layer by layer.
 
     A step d solves (J^T J + damping) d = -J^T r by conjugate gradients, r being the difference of
@@ -72,21 +67,17 @@ class GaussNewton(OptimizerSpec):
     def cost_per_iteration(self) -> int:
         return self.products
 
-    def adds_layers(self, samples: int) -> bool:
-        """Return True if the gradients of a batch of this size are matched layer by layer."""
-        return self.order == "last_first" or (self.order == "auto" and samples > 1)
-
     @override
     def bytes_per_unknown(self) -> int:
         """Return the memory of the vectors of one victim's step, in double precision."""
         return 64
 
     @override
-    def begin(self, points: torch.Tensor, iterations: int) -> OptimizerState:
+    def begin(self, points: torch.Tensor, iterations: int) -> optimizers.OptimizerState:
         return GaussNewtonState(self, points)
 
 
-class GaussNewtonState(OptimizerState):
+class GaussNewtonState(optimizers.OptimizerState):
     """Dampings of V problems, and the layers that each of them matches.
 
     Problems are solved one after the other, so that none depends on the others by rounding.
@@ -102,9 +93,9 @@ class GaussNewtonState(OptimizerState):
     @override
     def advance(
         self,
-        problem: ObjectiveFunction,
+        problem: optimizers.ObjectiveFunction,
         points: torch.Tensor,
-        evaluation: Evaluation,
+        evaluation: optimizers.Evaluation,
         running: torch.Tensor,
     ) -> torch.Tensor:
         moved = points.clone()
@@ -112,11 +103,13 @@ class GaussNewtonState(OptimizerState):
             moved[row] = self._moved(problem.keep(slice(row, row + 1)), row, points[row])
         return moved
 
-    def _moved(self, problem: ObjectiveFunction, row: int, point: torch.Tensor) -> torch.Tensor:
+    def _moved(
+        self, problem: optimizers.ObjectiveFunction, row: int, point: torch.Tensor
+    ) -> torch.Tensor:
         """Return the next point of one problem; not finite if its attempt is given up."""
         assert isinstance(problem, GradientMatching)
         left = self._layers_left(problem, row)
-        names = frozenset[str]().union(*problem.layers[left:])
+        names = {name for layer in problem.layers[left:] for name in layer}
         here = Linearisation(lambda at: problem.residuals(at, names), point.double())
         step, gain = self._descent(here, row)
         if left:
@@ -132,15 +125,15 @@ class GaussNewtonState(OptimizerState):
 
     def _layers_left(self, problem: GradientMatching, row: int) -> int:
         """Return the number of layers that are not matched yet, the first ones."""
-        if not self.spec.adds_layers(problem.shape[0]):
+        order = self.spec.order
+        if order == "together" or (order == "auto" and problem.shape[0] == 1):
             return 0
         return max(0, len(problem.layers) - 1 - int(self.added[row]))
 
     def _descent(self, here: Linearisation, row: int) -> tuple[torch.Tensor, float]:
         """Compute a step that lowers the sum of squares, and the share of it that the step gains.
 
-        Without such a step within `TRIES` dampings, the step and its gain are zero. The damping
-        changes as in Nielsen 1999.
+        Without one within `TRIES` dampings, which change as in Nielsen 1999, both are zero.
         """
         slope, before = here.slope, here.residuals.square().sum()
         if not self.damping[row]:
@@ -180,7 +173,7 @@ def damped_step(
 ) -> torch.Tensor:
     """Solve (J^T J + damping) d = -slope by at most so many iterations of conjugate gradients.
 
-    The length of the remainder at the end is ``accuracy``, relative to that of the slope.
+    They stop where the remainder's length is ``accuracy``, relative to the slope's.
     """
     step, remainder = torch.zeros_like(slope), -slope
     direction, size = remainder, remainder @ remainder
@@ -197,14 +190,10 @@ def damped_step(
 
 
 class Linearisation:
-    """Residuals r of one victim at a point, and products with their Jacobian J.
+    """Residuals r of one victim at a point, Shape (P) to (R), and products with their Jacobian J.
 
     J is never formed. A product with its transpose is one backward pass; it is linear in the vector
     that it multiplies, so its derivative by that vector gives the products with J itself.
-
-    Args:
-        residuals: differentiable twice; Shape (P) to (R).
-        point: Shape (P).
     """
 
     def __init__(
@@ -243,12 +232,5 @@ def _derivative(
     outputs: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor, create_graph: bool = False
 ) -> torch.Tensor:
     """Compute the derivative of <outputs, weights> by the inputs, and keep the graph."""
-    (derivative,) = torch.autograd.grad(
-        outputs,
-        inputs,
-        weights,
-        retain_graph=True,
-        create_graph=create_graph,
-        materialize_grads=True,
-    )
-    return derivative
+    kept = {"retain_graph": True, "create_graph": create_graph}
+    return torch.autograd.grad(outputs, inputs, weights, **kept, materialize_grads=True)[0]

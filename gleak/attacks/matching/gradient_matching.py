@@ -19,7 +19,7 @@ from gleak.attacks.matching.optimizers import Evaluation
 from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching.pieces import weighted_pairs
 from gleak.attacks.matching.priors import Prior
-from gleak.attacks.matching.problem import Problem, gradient_factor, mean_gradients
+from gleak.attacks.matching.problem import Problem, mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError, nearest
 from gleak.core.lazy import torch
@@ -63,7 +63,7 @@ class GradientMatching(Problem):
         training = ClientTraining.of(observation, parts.client_model)
         cells: dict[str, Cell] = {}
         if parts.distance.reads_codes:  # those of the first round
-            factor = gradient_factor(observation)
+            factor = 1 / observation.protocol.update_scale
             first = {name: cell.at((ALL, 0)) for name, cell in observation.cells.items()}
             cells = {name: cell.scaled(factor) for name, cell in first.items()}
         sent: dict[str, torch.Tensor] = {}
@@ -72,10 +72,18 @@ class GradientMatching(Problem):
         elif parts.compared == "nonzero":
             present = {name: value != 0 for name, value in observed.items()}
             sent = {name: mask for name, mask in present.items() if not mask.all()}
+        targets: torch.Tensor | None = None
+        if parts.labels != "joint":
+            if parts.labels == "known":
+                labels = observation.granted["labels"].long()
+            else:
+                labels = inferred_labels(parts.labels, observation, observed)
+            one_hot = torch.nn.functional.one_hot(labels, observation.classes)
+            targets = one_hot.to(next(iter(observed.values())))
         return cls(
             parts=parts,
             observed=observed,
-            targets=_fixed_targets(observation, observed, parts),
+            targets=targets,
             shape=(observation.batch_size, *observation.input_shape),
             classes=observation.classes,
             gradients=gradients_of(observation, parts),
@@ -95,8 +103,7 @@ class GradientMatching(Problem):
         return self.parts.distance.scale(matched)
 
     @cached_property
-    def layer_weights(self) -> dict[str, torch.Tensor]:
-        """Weight of each parameter, Shape (V); empty where all weights are equal."""
+    def _layer_weights(self) -> dict[str, torch.Tensor]:
         return self.parts.layers.of(self.observed) if self.parts.layers else {}
 
     @cached_property
@@ -106,14 +113,9 @@ class GradientMatching(Problem):
         return [list(layer) for _, layer in groupby(names, lambda name: name.rpartition(".")[0])]
 
     def residuals(self, point: torch.Tensor, names: Collection[str]) -> torch.Tensor:
-        """Compute the difference of dummy and observed gradient of one victim.
+        """Compute the difference of the gradients of one victim by these parameters; Shape (R).
 
-        Args:
-            point: Shape (P), in double precision.
-            names: of the parameters that are compared.
-
-        Returns:
-            Shape (R), of all compared values, differentiable; zero where a value was not sent.
+        From a point in double precision, differentiably; zero where a value was not sent.
         """
         assert self.precise
         at = point.to(dtype_of(self.precise.model))[None]
@@ -151,8 +153,9 @@ class GradientMatching(Problem):
             for piece in self.gradients(given, targets, self.observed)
             if piece.name not in self.skipped
         ]
-        pairs = weighted_pairs(coded(pieces, self.cells), self.layer_weights)
-        distance = self.parts.distance.measure(pairs)
+        distance = self.parts.distance.measure(
+            weighted_pairs(coded(pieces, self.cells), self._layer_weights)
+        )
         objective = distance
         for prior in self.priors:
             objective = objective + prior.weight * prior(inputs)
@@ -164,7 +167,7 @@ class GradientMatching(Problem):
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
 
     def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
-        """Return what the network takes at these points: the samples."""
+        """Return what the network takes at these points."""
         return self.inputs(points)
 
 
@@ -180,33 +183,15 @@ def gradients_of(observation: Observation, parts: Parts) -> Gradients:
     return methods[parts.client_model](training)
 
 
-def _fixed_targets(
-    observation: Observation, observed: dict[str, torch.Tensor], parts: Parts
-) -> torch.Tensor | None:
-    if parts.labels == "joint":
-        return None
-    if parts.labels == "known":
-        labels = observation.granted["labels"].long()
-    else:
-        labels = inferred_labels(parts.labels, observation, observed)
-    return torch.nn.functional.one_hot(labels, observation.classes).to(
-        next(iter(observed.values()))
-    )
-
-
 def skipped_parameters(
     network: torch.nn.Module, shape: tuple[int, ...], names: Collection[str], skip: str | None
 ) -> frozenset[str]:
-    """Return the names of the parameters that a pattern leaves out.
+    """Return the names of the trained parameters that a pattern leaves out.
 
-    Args:
-        network: in evaluation mode.
-        shape: of a sample.
-        names: of the trained parameters.
-        skip: names of parameters or modules, or of `WORDS`, with `SEPARATOR` between them.
+    It consists of names of parameters or modules, or of `WORDS`, with `SEPARATOR` between them.
 
     Raises:
-        IncompatibleError: a name is unknown, or nothing is left; names it.
+        IncompatibleError: a name is unknown, or nothing is left.
     """
     if skip is None:
         return frozenset()
@@ -234,7 +219,6 @@ def skipped_parameters(
 
 
 def _belongs(name: str, module: str) -> bool:
-    """Return True if a parameter is the named one, or within the named module."""
     return name == module or name.startswith(f"{module}.")
 
 
@@ -244,12 +228,9 @@ class DrawnMatching(GradientMatching):
 
     A client of PRECODE differentiates its loss at random representations b = mu + sigma eps. Its
     gradient determines eps as well as the samples: in a dense layer after the block each row is a
-    multiple of b (Balunovic et al. 2022 recover it there; here it is searched with the samples, for
-    batches too). Unknowns are the samples, joint labels if any, and eps, which starts from normally
-    distributed values as it is.
-
-    Args:
-        draws: number of values of eps of one sample.
+    multiple of b (Balunovic et al. 2022 recover it there; here it is searched, for batches too).
+    Unknowns are the samples, joint labels if any, and the ``draws`` values of eps of each sample,
+    which start from normal values.
     """
 
     draws: int = 0

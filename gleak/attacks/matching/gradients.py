@@ -1,7 +1,6 @@
 """Gradients of the dummy samples of many victims, for networks of any kind.
 
-`gleak.attacks.matching.layerwise` is the faster method, which most networks allow, and
-`gleak.attacks.matching.choice` chooses between them.
+`gleak.attacks.matching.choice` chooses between these and faster methods.
 """
 
 from __future__ import annotations
@@ -46,14 +45,13 @@ class ClientTraining:
     @classmethod
     def of(cls, observation: Observation, client_model: ClientModel) -> ClientTraining:
         """Return the training to repeat, given the attacker's model of the client."""
+        steps = repeated_steps(observation, client_model)
         return cls(
             model=observation.model,
             input_shape=observation.input_shape,
             classes=observation.classes,
             trained=frozenset(observation.update),
-            protocol=replace(
-                observation.protocol, local_steps=repeated_steps(observation, client_model)
-            ),
+            protocol=replace(observation.protocol, local_steps=steps),
             several_victims=observation.total_victims > 1,
         )
 
@@ -83,13 +81,9 @@ class Gradients(ABC):
 
     @abstractmethod
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute logits at the broadcast parameters, each victim's batch separately.
+        """Compute logits at the broadcast parameters, differentiably; each victim by itself.
 
-        Args:
-            inputs: Shape (V, N, *sample shape).
-
-        Returns:
-            Shape (V, N, classes), differentiable.
+        Shape (V, N, *sample shape) to (V, N, classes).
         """
 
     def in_microbatches(self, count: int) -> Gradients | None:
@@ -98,11 +92,7 @@ class Gradients(ABC):
 
 
 class GeneralGradients(Gradients):
-    """Gradients by automatic differentiation of each victim's loss at separate parameters.
-
-    Args:
-        training: the network and its loss.
-    """
+    """Gradients by automatic differentiation of each victim's loss at separate parameters."""
 
     def __init__(self, training: ClientTraining) -> None:
         self.model, self.loss = training.model, training.protocol.loss
@@ -178,12 +168,11 @@ class LoopedGradients(GeneralGradients):
         self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
         by_victim = zip(*(value.unbind() for value in parameters.values()), strict=True)
-        return torch.stack(
-            [
-                self.client_loss(dict(zip(parameters, values, strict=True)), *batch)
-                for values, *batch in zip(by_victim, inputs, targets, strict=True)
-            ]
-        )
+        losses = [
+            self.client_loss(dict(zip(parameters, values, strict=True)), *batch)
+            for values, *batch in zip(by_victim, inputs, targets, strict=True)
+        ]
+        return torch.stack(losses)
 
 
 class SamplewiseGradients(Gradients):
@@ -195,14 +184,10 @@ class SamplewiseGradients(Gradients):
 
 
 class MicrobatchedGradients(Gradients):
-    """Weighted sum of the gradients of micro-batches, each with a graph of its own.
+    """Weighted sum of the gradients of ``count`` micro-batches, each with a graph of its own.
 
     The activations of a micro-batch exist only while it is processed, once for its gradient and
     once more for the derivative. An evaluation therefore takes about 1.5 times as long.
-
-    Args:
-        method: for one micro-batch.
-        count: number of micro-batches.
     """
 
     def __init__(self, method: SamplewiseGradients, count: int) -> None:

@@ -28,7 +28,7 @@ CPU_VALUES, GPU_VALUES = 2**17, 2**24
 Dissimilarity = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Differentiable function of M pairs of images in [0, 1], Shape (M, C, H, W) each, to Shape (M)."""
 Terms = Sequence[tuple[float, Dissimilarity]]
-"""Weights and the functions that they belong to."""
+"""Dissimilarities with their weights."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,7 @@ class ImagewiseProblem(Problem):
     def measure(
         self, unknowns: torch.Tensor, *wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute objective and distance of M separate images; Shape (M) each.
-
-        Args:
-            unknowns: of each image; Shape (M, unknowns of an image).
-            *wanted: the targets of these images; Shape (M, ...) each.
-        """
+        """Compute objective and distance of M images from their unknowns, Shape (M, ...)."""
 
     @override
     def evaluate(self, points: torch.Tensor) -> Evaluation:
@@ -81,11 +76,8 @@ class ImagewiseProblem(Problem):
 class FeatureInversion(ImagewiseProblem):
     """One minus the cosine of each image's embedding with the target one, plus the image's priors.
 
-    CPA Eq. 12 with the opposite sign (section IV-B), the mean over a victim's images.
-
-    Args:
-        observed: the target ``embeddings``, one per image; Shape (V, N, E).
-        features: the network up to the embeddings, Shape (M, C, H, W) to (M, E).
+    CPA Eq. 12 with the opposite sign (section IV-B), the mean over a victim's images. The network
+    up to the embeddings maps Shape (M, C, H, W) to (M, E); those observed have Shape (V, N, E).
     """
 
     features: Callable[[torch.Tensor], torch.Tensor]
@@ -113,14 +105,8 @@ class GuidedInversion(Problem):
     """Feature inversion and gradient matching of the same images (CPA Eq. 13, negated).
 
     Image i of a victim corresponds to embedding i. Which label belongs to which embedding is
-    unknown, so labels in an independent order would be wrong.
-
-    Args:
-        observed: the gradients.
-        targets: of the matching; its labels are the labels.
-        inversion: of each image.
-        matching: of each victim's images together.
-        weight: of the matching's objective.
+    unknown, so labels in an independent order would be wrong; gradients and labels are those of the
+    matching, whose objective has a weight.
     """
 
     inversion: FeatureInversion
@@ -143,11 +129,8 @@ class GuidedInversion(Problem):
 
     @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
-        return replace(
-            super().keep(rows),
-            inversion=self.inversion.keep(rows),
-            matching=self.matching.keep(rows),
-        )
+        inversion, matching = self.inversion.keep(rows), self.matching.keep(rows)
+        return replace(super().keep(rows), inversion=inversion, matching=matching)
 
     @override
     def in_microbatches(self, count: int) -> Self | None:
@@ -165,11 +148,6 @@ class GeneratorInversion(ImagewiseProblem):
     """Weighted sum of dissimilarities of each generated image and the target one (ROG Eq. 19, 20).
 
     Unknowns are the codes; labels are those of the target images, and fixed.
-
-    Args:
-        observed: the target ``images``; Shape (V, N, C, H, W).
-        generator: maps codes and labels to images.
-        terms: of the sum.
     """
 
     generator: ImageGenerator
@@ -204,7 +182,6 @@ class GeneratorInversion(ImagewiseProblem):
 
     @property
     def labels(self) -> torch.Tensor:
-        """Class indices; Shape (V, N)."""
         assert self.targets is not None
         return self.targets.argmax(2)
 
@@ -215,7 +192,6 @@ class GeneratorInversion(ImagewiseProblem):
 
     @override
     def draw(self, generator: torch.Generator, granted: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Draw codes by the start; Shape (values)."""
         shape = (self.shape[0], self.generator.code_size)
         return self.parts.start.draw(shape, generator, granted).flatten().to(self.like)
 
@@ -231,8 +207,8 @@ class GeneratorInversion(ImagewiseProblem):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = wanted
         generated = self.generator.generate(unknowns, labels)
-        parts = [weight * differ(generated, images) for weight, differ in self.terms]
-        objective = torch.stack(parts).sum(0)
+        terms = [weight * differ(generated, images) for weight, differ in self.terms]
+        objective = torch.stack(terms).sum(0)
         return objective, objective
 
 

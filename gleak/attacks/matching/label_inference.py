@@ -43,11 +43,7 @@ LARGEST = 1e6
 
 
 def classifier_of(observation: Observation) -> Classifier:
-    """Return the layer that labels are inferred from (see `find_classifier`).
-
-    Raises:
-        IncompatibleError: the model has no such layer.
-    """
+    """Return the layer that labels are inferred from, or raise `IncompatibleError`."""
     return _classifier(observation.model, observation.input_shape, observation.classes)
 
 
@@ -59,11 +55,7 @@ def _classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: int) 
 
 
 def check_rule(network: torch.nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
-    """Check that one of `RULES` can infer labels from the updates of a network.
-
-    Raises:
-        IncompatibleError: names what the network lacks, and the remedy.
-    """
+    """Raise `IncompatibleError` if a rule cannot infer labels from the updates of a network."""
     classifier, trained = _classifier(network, shape, classes), trained_parameters(network)
     if not trained.keys() & {*parameters_of_labels(classifier)}:
         raise _frozen(classifier)
@@ -72,10 +64,10 @@ def check_rule(network: torch.nn.Module, shape: tuple[int, ...], classes: int, r
 
 
 def parameters_of_labels(classifier: Classifier) -> list[str]:
-    """Return the names of the parameters that labels can be inferred from: bias, then weight.
+    """Return the parameters that labels can be inferred from: bias, then weight.
 
     Raises:
-        IncompatibleError: the layer has neither as a parameter.
+        IncompatibleError: the layer has neither.
     """
     names = [name for name in (classifier.bias, classifier.weight) if name is not None]
     if not names:
@@ -93,12 +85,7 @@ def classifier_gradient(classifier: Classifier, update: dict[str, torch.Tensor])
     A row of the weight gradient is that number times the layer's inputs, which a sigmoid or a ReLU
     keeps positive, so the sum has its sign.
 
-    Args:
-        classifier: of the model.
-        update: gradients of the trained parameters, Shape (V, *shape).
-
-    Returns:
-        Shape (V, classes).
+    Shape (V, *shape) of each parameter to (V, classes).
 
     Raises:
         IncompatibleError: no gradient of the layer was sent.
@@ -110,10 +97,10 @@ def classifier_gradient(classifier: Classifier, update: dict[str, torch.Tensor])
 
 
 def lowest_of_rows(classifier: Classifier, update: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Compute the minimum of each row of the classifier's weight gradient (GradInversion, Eq. 4).
+    """Compute the minimum of each row of the weight gradient, Shape (V, classes).
 
     After an activation that is never negative, only rows of labels in the batch contain entries
-    well below zero. Other samples add to a row's sum, but less to its minimum. Shape (V, classes).
+    well below zero (GradInversion, Eq. 4). Other samples add to a row's sum, less to its minimum.
     """
     return weight_gradient(classifier, update, "rows").flatten(2).amin(2)
 
@@ -145,13 +132,7 @@ def _frozen(classifier: Classifier) -> IncompatibleError:
 
 
 def infer_by_sign(scores: torch.Tensor, samples: int) -> torch.Tensor:
-    """Infer the labels of the most negative rows, whose sign differs (iDLG, Eq. 3 and 4).
-
-    Labels are distinct. Shape (V, samples).
-
-    Raises:
-        IncompatibleError: more samples than classes.
-    """
+    """Infer distinct labels, of the rows that are most negative (iDLG, Eq. 3, 4); (V, samples)."""
     if samples > scores.shape[1]:
         raise IncompatibleError(
             f"labels=sign and labels=rows infer distinct labels, so {scores.shape[1]} classes are "
@@ -182,10 +163,8 @@ class ClassifierGradients:
     """The classifier of a network and its gradients in one victim's update, in double precision.
 
     Args:
-        weight: gradient of its weight; Shape (classes, F).
-        bias: gradient of its bias; Shape (classes).
-        layer_weight: as broadcast; Shape (classes, F).
-        layer_bias: as broadcast; Shape (classes).
+        weight, bias: their gradients; Shape (classes, F) and (classes).
+        layer_weight, layer_bias: as broadcast.
         one_sign: True if its inputs are never negative.
         sparse: True if many of its inputs are zero.
     """
@@ -207,7 +186,7 @@ class ClassifierGradients:
 
 
 def count_labels(gradients: ClassifierGradients, samples: int) -> np.ndarray:
-    """Estimate the number of samples of each class in a batch.
+    """Estimate the number of samples of each class in a batch of N; Shape (classes).
 
     The inputs of each class are first estimated by the row of W divided by the entry of b, and
     their probabilities give A; the counts are the integers that fit N b = A^T n best. Samples of
@@ -218,41 +197,23 @@ def count_labels(gradients: ClassifierGradients, samples: int) -> np.ndarray:
     True inputs and counts are a fixed point if samples of a class are equal. Samples of which the
     network is certain hardly change b: their counts are assumed to be even.
 
-    Args:
-        gradients: of the classifier.
-        samples: N.
-
-    Returns:
-        Shape (classes), with the sum N.
-
     Source:
         Ma et al. 2023, "Instance-wise batch label restoration via gradients in federated
         learning"; classes by the sign of their entries as Wainakh et al. 2022 and Yin et al. 2021;
         the repetition is ours.
     """
-    certain = _certain_classes(gradients, samples)
+    # only a label of the batch makes an entry of b, or of W where inputs are not negative, negative
+    read = gradients.weight if gradients.one_sign else gradients.bias[:, None]
+    values, least_bias = read.amin(1), -ROUNDING * gradients.bias.abs().max()
+    certain = ((values < -ROUNDING * read.abs().max()) | (gradients.bias < least_bias)).numpy()
+    if certain.sum() > samples:
+        certain = np.isin(np.arange(len(certain)), values.argsort()[:samples].numpy())
     candidates = certain if gradients.one_sign and gradients.sparse else np.ones_like(certain)
     counts = certain.astype(int)
     if counts.sum() < samples:
         chosen = np.flatnonzero(candidates if candidates.any() else ~candidates)
         counts[chosen] = _count_among(gradients, samples, chosen, counts[chosen])
     return counts
-
-
-def _certain_classes(gradients: ClassifierGradients, samples: int) -> np.ndarray:
-    """Mark the classes that are certainly in the batch, at most N of them; Shape (classes).
-
-    Only a label of the batch makes an entry of b negative, and, where inputs are not negative, one
-    of W.
-    """
-    values = gradients.weight.amin(1) if gradients.one_sign else gradients.bias
-    largest = (gradients.weight if gradients.one_sign else gradients.bias).abs().max()
-    least_bias = -ROUNDING * gradients.bias.abs().max()
-    certain = ((values < -ROUNDING * largest) | (gradients.bias < least_bias)).numpy()
-    if certain.sum() > samples:
-        lowest = values.argsort()[:samples].numpy()
-        certain = np.isin(np.arange(len(certain)), lowest)
-    return certain
 
 
 def _count_among(
@@ -294,19 +255,11 @@ def _inputs(
 def integer_solution(
     slopes: np.ndarray, target: np.ndarray, samples: int, least: np.ndarray
 ) -> np.ndarray:
-    """Find integers n with a given sum that make |A^T n - t|^2 small.
+    """Find integers n, Shape (K), of a given sum that make |A^T n - t|^2 small.
 
     Units are added one by one where the cost is least, then moved between classes while that
-    lowers the cost. `EVENNESS` decides between solutions of equal cost.
-
-    Args:
-        slopes: A; Shape (K, classes).
-        target: t; Shape (classes).
-        samples: the sum.
-        least: lower bound of each number; Shape (K).
-
-    Returns:
-        Shape (K).
+    lowers the cost. `EVENNESS` decides between solutions of equal cost. Slopes A have Shape (K,
+    classes), the target t (classes), and least numbers (K).
     """
     count = len(slopes)
     curvature = slopes @ slopes.T + EVENNESS * np.eye(count)
@@ -336,10 +289,6 @@ def infer_by_counts(
     """Infer as many labels of each class as explain the classifier's gradients; Shape (V, samples).
 
     Labels may repeat, and the network may be trained; see `count_labels`.
-
-    Raises:
-        IncompatibleError: the classifier lacks a weight parameter, a bias or their gradients, its
-            outputs are not the logits, or the loss is not cross-entropy.
     """
     weight = weight_gradient(classifier, update, "counts")
     if not _can_be_counted(observation, classifier, update):
@@ -378,12 +327,9 @@ def _can_be_counted(
 def inferred_labels(
     rule: str, observation: Observation, gradients: dict[str, torch.Tensor]
 ) -> torch.Tensor:
-    """Infer the labels of every victim's samples, in ascending order; Shape (V, N).
+    """Infer the labels of every victim's samples by one of `RULES`, in ascending order.
 
-    Args:
-        rule: one of `RULES`.
-        observation: of the victims.
-        gradients: of the parameters, Shape (V, *shape).
+    From the gradients of the parameters, Shape (V, *shape) each; Shape (V, N).
 
     Raises:
         IncompatibleError: the model has no classifier, or the rule cannot infer so many labels.

@@ -17,7 +17,9 @@ from gleak.models.differentiation import penalties, sample_losses
 
 OutputFunction = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""
-NO_REPLACEMENTS: Mapping[str, OutputFunction] = MappingProxyType({})
+Replacements = Mapping[str, OutputFunction]
+"""By layer, the function that replaces its outputs."""
+NO_REPLACEMENTS: Replacements = MappingProxyType({})
 LEAST_ROWS = {"Linear": 16, "Conv2d": 2}
 """Number of rows from which the same kernels are used, measured with MKL and oneDNN."""
 MANY_PATCHES = 2**16
@@ -35,14 +37,9 @@ class UnsplittableError(Exception):
 class LayerwiseGradients(SamplewiseGradients):
     """Weight gradients from each layer's inputs A and the loss's gradients D at its outputs.
 
-    The samples of all victims share one forward and one backward pass, whatever their number; the
-    split by victim is a batched product of A and D. It is correct for networks whose trained layers
-    are each used once, through their forward methods and in no other way, and whose samples do not
-    interact; `gleak.attacks.matching.choice` compares it with plain differentiation before it is
-    used.
-
-    Args:
-        training: the network and its loss.
+    The samples of all victims share one forward and one backward pass; the split by victim is a
+    batched product of A and D. It is correct for networks whose trained layers are each used once,
+    through their forward methods alone, and whose samples do not interact.
 
     Raises:
         UnsplittableError: a trained parameter does not belong to a layer that can be split.
@@ -57,14 +54,11 @@ class LayerwiseGradients(SamplewiseGradients):
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
     ) -> list[Piece]:
-        layer_inputs, output_gradients = self.split(inputs, targets)
-        return [
-            piece
-            for name, layer in self.layers.items()
-            for piece in _pieces(
-                name, layer, layer_inputs[name], output_gradients[name], len(inputs), observed
-            )
-        ]
+        layer_inputs, slopes = self.split(inputs, targets)
+        pieces: list[Piece] = []
+        for name, layer in self.layers.items():
+            pieces += _pieces(name, layer, layer_inputs[name], slopes[name], len(inputs), observed)
+        return pieces
 
     @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -76,20 +70,44 @@ class LayerwiseGradients(SamplewiseGradients):
         self,
         inputs: torch.Tensor,
         targets: torch.Tensor,
-        replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS,
+        replacements: Replacements = NO_REPLACEMENTS,
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Compute every trained layer's inputs, and the mean losses' gradients at its outputs.
 
-        Args:
-            inputs: Shape (V, N, *sample shape).
-            targets: Shape (V, N, classes).
-            replacements: see `forward`.
+        From samples, Shape (V, N, *sample shape), and soft labels; by layer, Shape (V * N, ...).
 
-        Returns:
-            By layer, Shape (V * N, ...) each.
+        Raises:
+            UnsplittableError: a layer is used twice or never, or its output is overwritten.
         """
-        with penalties(self.model) as added:
-            layer_inputs, layer_outputs, logits = self.forward(inputs.flatten(0, 1), replacements)
+        rows = inputs.flatten(0, 1)
+        rows = rows if rows.requires_grad else rows.detach().requires_grad_()
+        layer_inputs: dict[str, torch.Tensor] = {}
+        layer_outputs: dict[str, torch.Tensor] = {}
+        versions: dict[str, int] = {}
+
+        def keep(name: str, _: Any, arguments: tuple[Any, ...], output: torch.Tensor) -> None:
+            if name in layer_outputs or not arguments:
+                raise UnsplittableError(name)
+            layer_inputs[name], layer_outputs[name] = arguments[0], output
+            versions[name] = output._version
+
+        def replace(
+            shift: OutputFunction, _: Any, given: Any, output: torch.Tensor
+        ) -> torch.Tensor:
+            return shift(given[0], output)
+
+        with penalties(self.model) as added, ExitStack() as stack, torch.enable_grad():
+            if self.several_victims:
+                stack.enter_context(padded_rows(self.model, len(rows)))
+            for name, shift in replacements.items():
+                hook = self.layers[name].register_forward_hook(partial(replace, shift))
+                stack.enter_context(hook)
+            for name, layer in self.layers.items():
+                stack.enter_context(layer.register_forward_hook(partial(keep, name)))
+            logits = self.model(rows.clone())
+        overwritten = [n for n, output in layer_outputs.items() if output._version != versions[n]]
+        if overwritten or len(layer_outputs) < len(self.layers):
+            raise UnsplittableError(*overwritten)
         losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
         output_gradients = torch.autograd.grad(
             losses.sum() / inputs.shape[1],
@@ -97,50 +115,6 @@ class LayerwiseGradients(SamplewiseGradients):
             create_graph=torch.is_grad_enabled(),
         )
         return layer_inputs, dict(zip(layer_outputs, output_gradients, strict=True))
-
-    def forward(
-        self, inputs: torch.Tensor, replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS
-    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], torch.Tensor]:
-        """Compute inputs and outputs of every trained layer, and the logits.
-
-        Args:
-            inputs: Shape (M, *sample shape).
-            replacements: by layer, the function that replaces its outputs.
-
-        Raises:
-            UnsplittableError: a layer is used twice or never, or its output is overwritten.
-        """
-        inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
-        layer_inputs: dict[str, torch.Tensor] = {}
-        layer_outputs: dict[str, torch.Tensor] = {}
-        versions: dict[str, int] = {}
-
-        def keeper(name: str) -> Callable[..., None]:
-            def keep(_: torch.nn.Module, arguments: tuple[Any, ...], output: torch.Tensor) -> None:
-                if name in layer_outputs or not arguments:
-                    raise UnsplittableError(name)
-                layer_inputs[name], layer_outputs[name] = arguments[0], output
-                versions[name] = output._version
-
-            return keep
-
-        def replacing(shift: OutputFunction) -> Callable[..., torch.Tensor]:
-            return lambda _, arguments, output: shift(arguments[0], output)
-
-        with ExitStack() as stack, torch.enable_grad():
-            if self.several_victims:
-                stack.enter_context(padded_rows(self.model, len(inputs)))
-            for name, shift in replacements.items():
-                stack.enter_context(self.layers[name].register_forward_hook(replacing(shift)))
-            for name, layer in self.layers.items():
-                stack.enter_context(layer.register_forward_hook(keeper(name)))
-            logits = self.model(inputs.clone())
-        overwritten = [
-            name for name in layer_outputs if layer_outputs[name]._version != versions[name]
-        ]
-        if overwritten or len(layer_outputs) < len(self.layers):
-            raise UnsplittableError(*overwritten)
-        return layer_inputs, layer_outputs, logits
 
 
 def by_victim(values: torch.Tensor, victims: int) -> torch.Tensor:
@@ -156,7 +130,6 @@ def _pieces(
     victims: int,
     observed: dict[str, torch.Tensor],
 ) -> Iterator[Piece]:
-    """Split the gradients of a layer's weight and bias by victim."""
     weight, bias = f"{name}.weight", f"{name}.bias"
     if isinstance(layer, torch.nn.Linear):
         rows = by_victim(grad_outputs, victims)
@@ -180,40 +153,29 @@ def weight_gradient(
 
     The product of output gradients and input patches. torch's unfold and fold visit one value at a
     time on a CPU; here patches are one strided copy, and their adjoint is one strided sum for each
-    position in the kernel. On LeNet that saves a third of the cost of an evaluation. Where the
-    patches of a single victim fill the cache, torch's own kernel, called for each victim, is two to
-    four times as fast on a CPU, and stores no patches. The choice between the two, and hence a
-    victim's result, does not depend on the number of victims.
+    position in the kernel, which saves a third of an evaluation of LeNet. Where the patches of one
+    victim fill the cache, torch's own kernel, called for each victim, is two to four times as fast
+    on a CPU. The choice, and hence a victim's result, does not depend on the number of victims.
 
-    Args:
-        layer: with one group and zero padding.
-        inputs: of the layer; Shape (V * N, C, H, W).
-        output_gradients: gradients at its outputs; Shape (V * N, O, h, w).
-        victims: V.
-
-    Returns:
-        Shape (V, O, C, kh, kw).
+    From inputs, Shape (V * N, C, H, W), and gradients at the outputs, Shape (V * N, O, h, w), of a
+    layer with one group and zero padding; Shape (V, O, C, kh, kw).
     """
-    patches = (
-        layer.weight[0].numel() * output_gradients[0, 0].numel() * len(output_gradients) // victims
-    )
+    samples, positions = len(inputs) // victims, output_gradients[0, 0].numel()
     padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
-    if patches >= MANY_PATCHES and inputs.device.type == "cpu":
-        samples = len(inputs) // victims
+    many = layer.weight[0].numel() * positions * samples >= MANY_PATCHES
+    if many and inputs.device.type == "cpu":
         settings = (layer.stride, padding, layer.dilation)
+        pairs = zip(inputs.split(samples), output_gradients.split(samples), strict=True)
         gradients = [
             torch.nn.grad.conv2d_weight(own, layer.weight.shape, slopes, *settings)  # type: ignore[attr-defined]
-            for own, slopes in zip(
-                inputs.split(samples), output_gradients.split(samples), strict=True
-            )
+            for own, slopes in pairs
         ]
         return torch.stack(gradients)
     height, width = padding
     padded = torch.nn.functional.pad(inputs, (width, width, height, height))
-    product: torch.Tensor = derivatives().PatchProduct.apply(
-        padded, output_gradients, layer, victims
-    )
-    return product.unflatten(2, layer.weight.shape[1:])
+    product = derivatives().PatchProduct.apply(padded, output_gradients, layer, victims)
+    formed: torch.Tensor = product.unflatten(2, layer.weight.shape[1:])
+    return formed
 
 
 def normalised(layer: Any, inputs: torch.Tensor) -> torch.Tensor:
@@ -237,9 +199,10 @@ def _trained_layers(training: ClientTraining) -> dict[str, torch.nn.Module]:
         if not _splits_by_victim(layer) or parameters - training.trained:
             raise UnsplittableError(name)
         layers[name] = layer
-    named = {f"{name}.{key}" for name in layers for key in ("weight", "bias")}
-    if not training.trained <= named:
-        raise UnsplittableError(*training.trained - named)
+    if left := training.trained - {
+        f"{name}.{key}" for name in layers for key in ("weight", "bias")
+    }:
+        raise UnsplittableError(*left)
     return layers
 
 
@@ -256,15 +219,11 @@ def _splits_by_victim(layer: torch.nn.Module) -> bool:
 def padded_rows(network: torch.nn.Module, rows: int) -> Iterator[None]:
     """Pad the inputs of layers with zeros in the block, so that kernels do not depend on `rows`.
 
-    Matrix products and convolutions of few rows use other kernels than those of many, which sum in
-    another order, and the last values of a tensor are computed without vector instructions: a
-    difference of 1e-7 of the gradient on a CPU. A search by L-BFGS amplifies it within tens of
+    Matrix products and convolutions of few samples use other kernels than those of many, which sum
+    in another order, and the last values of a tensor are computed without vector instructions: a
+    difference of 1e-7 of the gradient on a CPU, which a search by L-BFGS amplifies within tens of
     evaluations to the whole image. With padding, the outputs of a sample do not depend on how many
     others are computed with it.
-
-    Args:
-        network: whose inputs are rows of samples.
-        rows: number of samples.
     """
     elementwise = tuple(getattr(torch.nn, name) for name in ELEMENTWISE.split())
     padded = []
@@ -283,10 +242,10 @@ def padded_rows(network: torch.nn.Module, rows: int) -> Iterator[None]:
 def _with_padding(
     forward: Callable[[torch.Tensor], torch.Tensor], least: int, input: torch.Tensor
 ) -> torch.Tensor:
-    """Apply a layer to an input with some rows of zeros after its own.
+    """Apply a layer to an input with rows of zeros after its own.
 
-    These are as many as the least number of rows lacks, or, of a function that is computed value by
-    value, as keep the input's values from those computed one by one.
+    As many as the least number of rows lacks, or, for a function that is computed value by value,
+    as keep the input's values from those computed one by one.
     """
     missing = max(0, least - len(input))
     values = input[:1].numel()

@@ -54,12 +54,11 @@ class ObjectiveFunction(Protocol):
 class OptimizerState(ABC):
     """State of an optimizer over V independent problems, advanced together.
 
-    Each row is a separate problem, and no row influences another. Attributes that are tensors or
-    integers are the state that one step passes to the next.
+    Each row is a separate problem, and no row influences another.
     """
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the state that one step passes to the next, by attribute."""
+        """Return what one step passes to the next: the attributes that are tensors or integers."""
         return {
             name: torch.as_tensor(value)
             for name, value in vars(self).items()
@@ -80,16 +79,15 @@ class OptimizerState(ABC):
         evaluation: Evaluation,
         running: torch.Tensor,
     ) -> torch.Tensor:
-        """Compute the next points.
+        """Compute the next points; Shape (V, P).
+
+        One that is not finite ends the attempt of its problem.
 
         Args:
             problem: of these victims.
             points: the present ones; Shape (V, P).
             evaluation: of the problem at these points.
             running: problems whose next points matter; Shape (V), a mask.
-
-        Returns:
-            Shape (V, P); a point that is not finite ends the attempt of its problem.
         """
 
     @abstractmethod
@@ -123,23 +121,21 @@ class GradientState(OptimizerState):
 
     @override
     def keep(self, rows: torch.Tensor) -> None:
-        for name, value in self._tensors().items():
-            setattr(self, name, value[rows])
+        for name, value in vars(self).items():
+            if isinstance(value, torch.Tensor):
+                setattr(self, name, value[rows])
 
     @override
     def restart(self, rows: torch.Tensor) -> None:
-        for value in self._tensors().values():
-            value[rows] = 0
-
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        return {n: value for n, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        for value in vars(self).values():
+            if isinstance(value, torch.Tensor):
+                value[rows] = 0
 
 
 class OptimizerSpec(Spec):
     """Rule by which points move; one iteration may be several evaluations."""
 
     kind: ClassVar[str] = "optimizer"
-
     needs_residuals: ClassVar[bool] = False
     """True if the rule needs the residuals of gradients, and not only the objective's gradient."""
 
@@ -159,12 +155,7 @@ class OptimizerSpec(Spec):
 
     @abstractmethod
     def begin(self, points: torch.Tensor, iterations: int) -> OptimizerState:
-        """Initialise the state for V problems.
-
-        Args:
-            points: the first ones; Shape (V, P).
-            iterations: the budget.
-        """
+        """Initialise the state for V first points, Shape (V, P), and a budget of iterations."""
 
 
 class GradientOptimizerSpec(OptimizerSpec):
@@ -224,25 +215,18 @@ class AdamState(GradientState):
         self.steps += 1
         self.mean.lerp_(gradients, 1 - BETAS[0])
         self.square.mul_(BETAS[1]).addcmul_(gradients, gradients, value=1 - BETAS[1])
-        mean = self.mean / self._correction(BETAS[0])
-        deviation = (self.square / self._correction(BETAS[1])).sqrt()
+        # in double precision, since powers of one number and of several are rounded differently
+        corrections = [(1 - beta ** self.steps.double()).to(self.steps.dtype) for beta in BETAS]
+        mean, deviation = self.mean / corrections[0], (self.square / corrections[1]).sqrt()
         return points - rate * mean / (deviation + EPSILON)
-
-    def _correction(self, beta: float) -> torch.Tensor:
-        """Compute the bias correction of a moment that was initialised to zero; Shape (V, 1).
-
-        In double precision, since powers of one number and of several are rounded differently.
-        """
-        return (1 - beta ** self.steps.double()).to(self.steps.dtype)
 
 
 @register("sgd")
 class SGD(GradientOptimizerSpec):
     """Gradient descent with momentum (Qian 1999), one evaluation per iteration.
 
-    Steps are proportional to the gradient, so the learning rate has to suit the model: for a LeNet
-    that was trained, or initialised with small weights, the objective is flat in the pixels, and
-    the default hardly moves them.
+    Steps are proportional to the gradient, so the learning rate has to suit the model: where a
+    LeNet was trained, or has small weights, the objective is flat, and the default hardly moves.
     """
 
     source: ClassVar[str] = "CPL section 3.1"

@@ -19,27 +19,22 @@ from gleak.data.base import DatasetSpec
 
 LabelRule = Literal["known", "joint", "sign", "rows", "argmin", "counts", "auto"]
 """Source of the labels: granted, optimised together with the samples, or inferred from the
-classifier's gradient by a rule; auto: by the most accurate rule
-(`gleak.attacks.matching.label_inference`).
-"""
+classifier's gradient by a rule (`gleak.attacks.matching.label_inference.RULES`)."""
 
 ClientModel = Literal["one_step", "unrolled"]
 """The attacker's model of the client's training: one step, or all local steps."""
 
 Compared = Literal["sent", "nonzero", "all"]
-"""Values of the gradient that are matched: those that the client declares as sent, only the nonzero
-ones among them (a defence such as Soteria may have set the others to zero), or all.
-"""
+"""Values of the gradient that are matched: those that the client declares as sent; only nonzero
+ones, as a defence such as Soteria may have set others to zero; or all, unsent ones as zeros."""
 
 Draws = Literal["mean", "searched"]
 """Random numbers of a client's variational layers (PRECODE): zero, which is their mean, or searched
-together with the samples.
-"""
+together with the samples."""
 
 Finish = Literal["cut", "stretched", "equalized"]
 """Conversion of the final samples to [0, 1]: clipped, divided by the largest magnitude, or divided
-and then equalised by their histogram.
-"""
+and then equalised by their histogram."""
 
 Result = Literal["lowest", "mean"]
 """Result of several searches: that of least objective, or the mean of their samples."""
@@ -72,14 +67,7 @@ class LayerWeights:
     relu_modifier: bool = True
 
     def of(self, observed: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Compute the weights of the parameters of V victims.
-
-        Args:
-            observed: the observed gradients, Shape (V, *shape), in the order of the layers.
-
-        Returns:
-            For each parameter, Shape (V).
-        """
+        """Compute each parameter's weights, Shape (V), from its observed gradient (V, *shape)."""
         along = self.along(sum(value.ndim - 1 == CONVOLUTION for value in observed.values()))
         dense = sum(along) / len(along) if along else 1.0
         left = iter(along)
@@ -116,8 +104,7 @@ class SearchParts:
         start: the first dummy samples.
         optimizer: rule by which the dummy samples move.
         iterations: budget of one victim, restarts included.
-        threshold: relative distance at which a victim has converged; None: the whole budget is
-            spent.
+        threshold: relative distance at which a victim has converged; None: no search stops early.
         restarts: number of times that a diverged or stalled search may restart.
         patience: evaluations without a better distance after which a search has stalled.
         priors: terms that are added to the objective, such as the total variation of images.
@@ -146,14 +133,12 @@ class Parts(SearchParts):
     """Components of an attack by gradient matching; `gleak.attacks.matching.engine.match` runs it.
 
     Args:
-        labels: source of the labels (see `gleak.attacks.matching.label_inference`); "joint"
-            optimises them.
+        labels: source of the labels.
         code: parametrisation of the samples.
         distance: between dummy and observed gradient.
         layers: weights of the layers in the distance; None: all equal.
         client_model: treatment of an update of several local steps.
-        compared: for an update of which only some values were sent: match these alone, or all
-            values, with unsent ones counted as zeros; or the nonzero values, sent or not.
+        compared: values that are matched.
         draws: treatment of the random numbers that variational layers draw.
         skip: parameters that are left out of the match
             (`gleak.attacks.matching.gradient_matching.skipped_parameters`).

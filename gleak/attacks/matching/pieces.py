@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -40,20 +40,6 @@ class Pair(Protocol):
         """Compute the squared norm of the observed gradient; Shape (V)."""
 
 
-class Piece(Pair, Protocol):
-    """Pair of the gradients of one parameter."""
-
-    @property
-    def name(self) -> str:
-        """Name of the parameter."""
-
-    def formed(self) -> FormedPiece:
-        """Return the pair with a dummy gradient that is materialised."""
-
-    def within(self, sent: torch.Tensor) -> Piece:
-        """Return both gradients with all entries outside a mask, Shape (V, *shape), set to zero."""
-
-
 def rows(values: torch.Tensor) -> torch.Tensor:
     """Return the values of each victim in a row, of parameters without axes too; Shape (V, M)."""
     return values.reshape(len(values), -1)
@@ -71,63 +57,83 @@ def derivatives() -> Any:
     return functions
 
 
-@dataclass(frozen=True)
-class FormedPiece:
-    """Pair of gradients with a dummy gradient that is materialised.
+class Piece(Pair, Protocol):
+    """Pair of the gradients of one parameter.
 
-    Args:
+    Attributes:
         name: of the parameter.
-        gradient: Shape (V, *shape), attached to the graph of the dummy inputs.
         target: the observed gradient; Shape (V, *shape).
     """
 
     name: str
-    gradient: torch.Tensor
     target: torch.Tensor
 
+    def formed(self) -> FormedPiece:
+        """Return the pair with a dummy gradient that is materialised."""
+        raise NotImplementedError
+
+    def within(self, sent: torch.Tensor) -> FormedPiece:
+        """Return both gradients with all entries outside a mask, Shape (V, *shape), set to zero."""
+        formed = self.formed()
+        return FormedPiece(self.name, formed.gradient * sent, formed.target * sent)
+
     @property
+    @override
     def entries(self) -> int:
         return self.target[0].numel()
 
-    def formed(self) -> FormedPiece:
-        return self
-
-    def within(self, sent: torch.Tensor) -> FormedPiece:
-        return FormedPiece(self.name, self.gradient * sent, self.target * sent)
-
+    @override
     def unlikelihood(self) -> torch.Tensor:
         """Compute the squared distance relative to the target's mean square; Shape (V)."""
         mean_square = self.target_squared_norm() / self.entries
-        return self.squared_distance() / mean_square.clamp_min(FLOOR)
+        return self.formed().squared_distance() / mean_square.clamp_min(FLOOR)
 
-    def squared_distance(self) -> torch.Tensor:
-        return _sum_squares(self.gradient - self.target)
-
+    @override
     def sign_distance(self, gain: float) -> torch.Tensor:
-        return _sum_squares((gain * self.gradient).tanh() - self.target)
+        return _sum_squares((gain * self.formed().gradient).tanh() - self.target)
 
-    def inner(self) -> torch.Tensor:
-        return rows(self.gradient * self.target).sum(1)
-
-    def squared_norm(self) -> torch.Tensor:
-        return _sum_squares(self.gradient)
-
+    @override
     def target_squared_norm(self) -> torch.Tensor:
         return torch.linalg.vector_norm(rows(self.target), dim=1).square()
 
 
 @dataclass(frozen=True)
-class OuterPiece:
+class FormedPiece(Piece):
+    """Pair with a materialised dummy gradient, attached to the graph of the dummy inputs."""
+
+    name: str
+    gradient: torch.Tensor
+    target: torch.Tensor
+
+    @override
+    def formed(self) -> FormedPiece:
+        return self
+
+    @override
+    def squared_distance(self) -> torch.Tensor:
+        return _sum_squares(self.gradient - self.target)
+
+    @override
+    def inner(self) -> torch.Tensor:
+        return rows(self.gradient * self.target).sum(1)
+
+    @override
+    def squared_norm(self) -> torch.Tensor:
+        return _sum_squares(self.gradient)
+
+
+@dataclass(frozen=True)
+class OuterPiece(Piece):
     """Pair of gradients of a dense layer's weight, with a dummy gradient D^T A in factored form.
 
-    Its norm is sum((D D^T) * (A A^T)) and its inner product with the target G is
-    sum((A G^T) * D), which need memory for N x N and N x out entries only.
+    Its norm is sum((D D^T) * (A A^T)) and its inner product with the target G, Shape (V, out, in),
+    is sum((A G^T) * D), which need memory for N x N and N x out entries only.
 
     Args:
         name: of the parameter.
         output_gradients: D, gradients at the layer's outputs; Shape (V, N, out).
         inputs: A, the layer's inputs; Shape (V, N, in).
-        target: G, the observed gradient; Shape (V, out, in).
+        target: G, the observed gradient.
     """
 
     name: str
@@ -135,48 +141,30 @@ class OuterPiece:
     inputs: torch.Tensor
     target: torch.Tensor
 
-    @property
-    def entries(self) -> int:
-        return self.target[0].numel()
-
+    @override
     def formed(self) -> FormedPiece:
         return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
 
-    def within(self, sent: torch.Tensor) -> FormedPiece:
-        return self.formed().within(sent)
-
-    def unlikelihood(self) -> torch.Tensor:
-        return self.formed().unlikelihood()
-
+    @override
     def squared_distance(self) -> torch.Tensor:
         """Compute the squared distance; accurate near zero, where its expansion cancels."""
-        total: torch.Tensor = derivatives().OuterResidual.apply(
-            self.inputs, self.output_gradients, self.target
-        )
+        factors = (self.inputs, self.output_gradients)
+        total: torch.Tensor = derivatives().OuterResidual.apply(*factors, self.target)
         return total
 
-    def sign_distance(self, gain: float) -> torch.Tensor:
-        return self.formed().sign_distance(gain)
-
+    @override
     def inner(self) -> torch.Tensor:
         return ((self.inputs @ self.target.mT) * self.output_gradients).sum((1, 2))
 
+    @override
     def squared_norm(self) -> torch.Tensor:
         products = self.output_gradients @ self.output_gradients.mT
         return (products * (self.inputs @ self.inputs.mT)).sum((1, 2))
 
-    def target_squared_norm(self) -> torch.Tensor:
-        return torch.linalg.vector_norm(rows(self.target), dim=1).square()
-
 
 @dataclass(frozen=True)
 class WeightedPair:
-    """Gradients of several parameters as one pair, each with the weight of its layer.
-
-    Args:
-        pieces: the unweighted pairs.
-        weights: Shape (parameters, V).
-    """
+    """Gradients of several parameters as one pair, each weighted; Shape (parameters, V)."""
 
     pieces: Sequence[Piece]
     weights: torch.Tensor
@@ -186,25 +174,25 @@ class WeightedPair:
         return sum(piece.entries for piece in self.pieces)
 
     def unlikelihood(self) -> torch.Tensor:
-        return self._sum([piece.unlikelihood() for piece in self.pieces])
+        return self._sum(lambda piece: piece.unlikelihood())
 
     def squared_distance(self) -> torch.Tensor:
-        return self._sum([piece.squared_distance() for piece in self.pieces])
+        return self._sum(lambda piece: piece.squared_distance())
 
     def sign_distance(self, gain: float) -> torch.Tensor:
-        return self._sum([piece.sign_distance(gain) for piece in self.pieces])
+        return self._sum(lambda piece: piece.sign_distance(gain))
 
     def inner(self) -> torch.Tensor:
-        return self._sum([piece.inner() for piece in self.pieces])
+        return self._sum(lambda piece: piece.inner())
 
     def squared_norm(self) -> torch.Tensor:
-        return self._sum([piece.squared_norm() for piece in self.pieces])
+        return self._sum(lambda piece: piece.squared_norm())
 
     def target_squared_norm(self) -> torch.Tensor:
-        return self._sum([piece.target_squared_norm() for piece in self.pieces])
+        return self._sum(lambda piece: piece.target_squared_norm())
 
-    def _sum(self, values: list[torch.Tensor]) -> torch.Tensor:
-        return (self.weights * torch.stack(values)).sum(0)
+    def _sum(self, quantity: Callable[[Piece], torch.Tensor]) -> torch.Tensor:
+        return (self.weights * torch.stack([quantity(piece) for piece in self.pieces])).sum(0)
 
 
 @dataclass(frozen=True)
@@ -222,20 +210,15 @@ class JointPair(WeightedPair):
         return self._products[1]
 
     @cached_property
-    def _products(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _products(self) -> Sequence[torch.Tensor]:
         targets, gradients = zip(*((p.target, p.gradient) for p in self.pieces), strict=True)
-        products: tuple[torch.Tensor, torch.Tensor] = derivatives().Products.apply(
-            self.weights, targets, *gradients
-        )
-        return products
+        return tuple(derivatives().Products.apply(self.weights, targets, *gradients))
 
 
 def weighted_pairs(pieces: Sequence[Piece], weights: Mapping[str, torch.Tensor]) -> Sequence[Pair]:
     """Apply the weights of layers, and join all pieces whose gradients are materialised to one.
 
-    Args:
-        pieces: of the parameters.
-        weights: by parameter, Shape (V); 1 for those that are missing.
+    Weights are by parameter, Shape (V); a missing one is 1.
     """
     formed = [piece for piece in pieces if isinstance(piece, FormedPiece)]
     pairs: list[Pair] = []

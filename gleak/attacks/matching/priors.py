@@ -19,14 +19,11 @@ from gleak.models.batch_norm import (
     running_statistics,
 )
 
-IMAGE_DIMENSIONS = 5
-"""Dimensions of a batch of images for each victim."""
 EPSILON = 1e-12
 """Added under roots, whose derivative at zero is infinite."""
 StatisticsSource = Literal["running", "granted"]
 """Statistics of batch normalisation that the samples should have: those that the broadcast network
-keeps of its training data, or those of the client's batch, if they are granted.
-"""
+keeps of its training data, or those of the client's batch, if they are granted."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +44,14 @@ class Prior(ABC):
 
     @abstractmethod
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute the term of each victim, without its weight.
+        """Compute the term of each victim, without its weight, differentiably; Shape (V).
 
-        Args:
-            inputs: samples, not clipped; Shape (V, N, C, H, W) or (V, N, F).
-
-        Returns:
-            Shape (V), differentiable; no victim influences another.
+        From samples that are not clipped, Shape (V, N, C, H, W) or (V, N, F); no victim may
+        influence another.
         """
 
     def of(self, observation: Observation) -> Self:
-        """Return the prior of an observation's victims.
-
-        Raises:
-            IncompatibleError: the network or the grants lack what the prior needs.
-        """
+        """Return the prior of an observation's victims, or raise `IncompatibleError`."""
         return self
 
     def keep(self, rows: torch.Tensor | slice) -> Self:
@@ -77,18 +67,16 @@ class TotalVariation(Prior):
 
     @override
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        if inputs.ndim != IMAGE_DIMENSIONS:
-            return inputs.new_zeros(len(inputs))
-        return total_variation(inputs)
+        is_images = inputs.ndim == 5  # (V, N, C, H, W)
+        return total_variation(inputs) if is_images else inputs.new_zeros(len(inputs))
 
 
 @dataclass(frozen=True)
 class BatchNormPrior(Prior):
     """Distance of a batch's statistics from expected ones, in every batch normalisation layer.
 
-    A network that was trained with batch normalisation keeps running means and variances of its
-    training data. Images of that kind have similar statistics in every layer. The statistics of
-    the client's batch are known to a server that receives the network's buffers with the update.
+    Images of the kind that the network was trained on have statistics similar to its running ones.
+    Those of the client's batch are known to a server that receives the network's buffers.
 
     Args:
         weight: see `Prior`.
@@ -112,12 +100,9 @@ class BatchNormPrior(Prior):
         if self.source == "running":
             expected = [_running(layer, observation.victims) for layer in layers]
             return replace(self, network=network, expected=expected)
-        means, variances = (
-            observation.granted["batch_norm_statistics"][:, row].split(
-                [layer.num_features for layer in layers], 1
-            )
-            for row in range(2)
-        )
+        sizes = [layer.num_features for layer in layers]
+        granted = observation.granted["batch_norm_statistics"].unbind(1)
+        means, variances = (values.split(sizes, 1) for values in granted)
         expected = list(map(InputStatistics, layers, means, variances))
         return replace(self, network=network, expected=expected)
 
@@ -135,12 +120,6 @@ class BatchNormPrior(Prior):
 
         Norms are divided by the square root of the channels, so that layers count alike, and means
         and variances by the expected deviation and variance, so that they have no unit.
-
-        Args:
-            inputs: Shape (V, N, C, H, W).
-
-        Returns:
-            Shape (V), the mean over layers, differentiable.
         """
         assert self.network is not None, "set by `of`"
         pairs = zip(input_statistics(self.network, inputs), self.expected, strict=True)
@@ -151,11 +130,6 @@ def check_statistics(
     network: torch.nn.Module, shape: tuple[int, ...], source: StatisticsSource
 ) -> None:
     """Check that a network has layers whose statistics can be compared.
-
-    Args:
-        network: in evaluation mode; not changed.
-        shape: of a sample.
-        source: of the expected statistics.
 
     Raises:
         IncompatibleError: no batch normalisation layer runs, or none keeps running statistics.
@@ -174,7 +148,6 @@ def check_statistics(
 
 
 def _running(layer: torch.nn.modules.batchnorm._BatchNorm, victims: int) -> InputStatistics | None:
-    """Return the running statistics of a layer for each victim."""
     known = running_statistics(layer)
     return known and InputStatistics(layer, *(value.expand(victims, -1) for value in known))
 
@@ -190,11 +163,7 @@ def _distance(actual: InputStatistics, expected: InputStatistics) -> torch.Tenso
 def total_variation(inputs: torch.Tensor) -> torch.Tensor:
     """Compute the mean absolute difference of neighbours, along height plus width (InvertGrad).
 
-    Args:
-        inputs: Shape (V, N, C, H, W).
-
-    Returns:
-        Shape (V).
+    Shape (V, N, C, H, W) to (V).
     """
     rows = inputs.diff(dim=-2).abs().flatten(1).mean(1)
     return rows + inputs.diff(dim=-1).abs().flatten(1).mean(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from typing_extensions import override
@@ -67,11 +67,7 @@ class Problem(ABC):
         )
 
     def in_microbatches(self, count: int) -> Self | None:
-        """Return the same problem, evaluated with less memory; None if this cannot be done.
-
-        Args:
-            count: number of parts of each batch.
-        """
+        """Return the problem with batches in so many parts, for less memory; None if impossible."""
         return None
 
     def point(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -79,12 +75,7 @@ class Problem(ABC):
         return inputs.flatten()
 
     def draw(self, generator: torch.Generator, granted: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Draw the first unknowns of a victim's samples; Shape (values), as the problem computes.
-
-        Args:
-            generator: random stream of the victim.
-            granted: by grant name, what the start uses, of this victim.
-        """
+        """Draw the first unknowns of a victim's samples from its random stream; Shape (values)."""
         return self.point(self.parts.start.draw(self.shape, generator, granted).to(self.like))
 
     def inputs(self, points: torch.Tensor) -> torch.Tensor:
@@ -108,33 +99,22 @@ class Problem(ABC):
 
 
 def mean_gradients(observation: Observation) -> dict[str, torch.Tensor]:
-    """Compute the mean gradient over the local steps (CPL Algorithm 1, lines 4-6).
+    """Compute the mean gradient over the local steps of the first round; Shape (V, *shape) each.
 
-    A difference of weights is minus the learning rate times the sum of the steps' gradients; the
-    paper's line 6 divides by the learning rate alone, and omits the sign.
-
-    Returns:
-        For each parameter, Shape (V, *shape), of the first round.
+    A difference of weights is minus the learning rate times the sum of the steps' gradients; line 6
+    of CPL's Algorithm 1 divides by the learning rate alone, and omits the sign.
     """
     first = {name: value[:, 0] for name, value in observation.update.items()}
-    factor = gradient_factor(observation)
+    factor = 1 / observation.protocol.update_scale
     return {name: value * factor for name, value in first.items()} if factor != 1 else first
-
-
-def gradient_factor(observation: Observation) -> float:
-    """Return the mean gradient of the local steps, in units of the values sent."""
-    return 1 / observation.protocol.update_scale
 
 
 @dataclass(frozen=True)
 class CodedProblem(Problem):
     """Problem with codes of the samples as unknowns, and the same objective (ROG Eq. 14).
 
-    Args:
-        whole: the problem in the values of the samples themselves.
-        coder: between samples and codes.
-        black: code of an image of zeros; Shape (code size).
-        white: code of an image of ones; Shape (code size).
+    ``whole`` is the problem in the values of the samples themselves, ``black`` and ``white`` are
+    the codes of images of zeros and of ones, Shape (code size).
     """
 
     whole: Problem
@@ -148,17 +128,8 @@ class CodedProblem(Problem):
         blank = problem.like.new_zeros(1, *problem.shape[1:])
         with torch.no_grad():
             black, white = coder.encode(torch.cat([blank, blank + 1]))
-        return cls(
-            parts=problem.parts,
-            observed=problem.observed,
-            targets=problem.targets,
-            shape=problem.shape,
-            classes=problem.classes,
-            whole=problem,
-            coder=coder,
-            black=black,
-            white=white,
-        )
+        common = {field.name: getattr(problem, field.name) for field in fields(Problem)}
+        return cls(**common, whole=problem, coder=coder, black=black, white=white)
 
     @property
     @override
@@ -186,7 +157,6 @@ class CodedProblem(Problem):
 
     @override
     def clip(self, points: torch.Tensor) -> None:
-        """Clip codes to those of a black and a white image, in place."""
         codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
         codes.clamp_(self.black, self.white)
 

@@ -10,16 +10,6 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 CURVATURE_FLOOR = 1e-10
-_STATE = (
-    "pairs",
-    "steps_changes",
-    "changes_changes",
-    "count",
-    "scale",
-    "begun",
-    "gradient",
-    "taken",
-)
 
 
 @register("lbfgs")
@@ -76,7 +66,9 @@ class LBFGSState(GradientState):
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         change = gradients - self.gradient
         rows, slots = self._store(change)
-        along_gradients, along_change = self._project(gradients, change)
+        # both share one pass over the histories, which dominates the cost of an iteration
+        both = torch.stack([gradients, change], 1) @ self.pairs.flatten(1, 2).mT
+        along_gradients, along_change = both.transpose(0, 1).double()
         stored = self.pairs.shape[2]
         products = along_change[rows]
         self.steps_changes[rows, :stored, slots] = products[:, :stored]
@@ -93,8 +85,7 @@ class LBFGSState(GradientState):
     def _store(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Store the pair (last step, change of gradient) where its curvature is positive.
 
-        Returns:
-            The problems that stored a pair, Shape (W), and its slot, Shape (W).
+        Returns these problems and the slots of their pairs, Shape (W) each.
         """
         curvature = (change * self.taken).sum(1)
         floor = CURVATURE_FLOOR * change.norm(dim=1) * self.taken.norm(dim=1)
@@ -108,25 +99,12 @@ class LBFGSState(GradientState):
             self.scale[rows] = curvature[rows] / change[rows].square().sum(1)
         return rows, slots
 
-    def _project(self, gradients: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
-        """Compute the products with every stored step and change; Shape (2, V, 2 x stored).
-
-        Both vectors share one pass over the histories, which dominates the cost of an iteration.
-        """
-        both = self.pairs.new_empty(len(gradients), 2, gradients.shape[1])
-        both[:, 0], both[:, 1] = gradients, change
-        return (both @ self.pairs.flatten(1, 2).mT).transpose(0, 1).double()
-
     def _reserve(self, slots: int) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
         reserved = self.pairs.shape[2]
-        if slots <= reserved:
-            return
-        grown = self.pairs.new_zeros(
-            len(self.pairs), 2, min(self.history, max(slots, 2 * reserved)), self.pairs.shape[3]
-        )
-        grown[:, :, :reserved] = self.pairs
-        self.pairs = grown
+        if slots > reserved:
+            added = min(self.history, max(slots, 2 * reserved)) - reserved
+            self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
 
     def _direction(self, gradients: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:
         """Compute minus the inverse Hessian times the gradient; Shape (V, P)."""
@@ -144,29 +122,19 @@ class LBFGSState(GradientState):
         return -(self.scale[:, None] * gradients + combined.squeeze(1))
 
     def _triangle(self, stored: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the products of each step with later changes, by age, and the slots by age.
-
-        Unused slots come last.
-        """
+        """Return products of each step with later changes, and slots; by age, unused ones last."""
         start = self.count % self.history * (self.count >= self.history)
         order = (start[:, None] + start.new_tensor(range(stored))) % stored
-        rows = self.steps_changes[:, :stored, :stored].gather(
-            1, order[:, :, None].expand(-1, -1, stored)
-        )
-        triangle = rows.gather(2, order[:, None, :].expand(-1, stored, -1))
+        problems = torch.arange(len(order), device=order.device)[:, None, None]
+        triangle = self.steps_changes[problems, order[:, :, None], order[:, None, :]]
         unused = torch.arange(stored, device=order.device) >= self.count[:, None]
         triangle.diagonal(dim1=1, dim2=2).masked_fill_(unused, 1.0)
         return triangle, order
 
     @override
-    def keep(self, rows: torch.Tensor) -> None:
-        for name in _STATE:
-            setattr(self, name, getattr(self, name)[rows])
-
-    @override
     def restart(self, rows: torch.Tensor) -> None:
-        for name in _STATE:
-            getattr(self, name)[rows] = 1 if name == "scale" else 0
+        super().restart(rows)
+        self.scale[rows] = 1
 
 
 def _solve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,24 +19,19 @@ from gleak.runtime.progress import Progress
 DIVERGED = 1e3
 LEAST_GAIN = 0.2
 FINISHED_SHARE = 0.25
+"""Share of finished victims from which they are taken out of the batch."""
 NEAR = 1e-5
-Draw = Callable[[int, int], "torch.Tensor"]
-"""Function from a victim's row and the number of its attempt to a first point, Shape (P)."""
 RECORDS = 100
 SHOWN_VICTIMS = 6
 SNAPSHOT_BYTES = 2**28
 """Largest memory of all snapshots, if it is enough for two of one victim."""
+Draw = Callable[[int, int], "torch.Tensor"]
+"""Function from a victim's row and the number of its attempt to a first point, Shape (P)."""
 
 
 @dataclass
 class SearchState:
-    """Best points and counters of all victims; the order of rows is fixed.
-
-    Args:
-        points: points of least objective; Shape (V, P).
-        objective, distance: at these points; Shape (V).
-        evaluations, restarts, converged: Shape (V).
-    """
+    """Points of least objective, Shape (V, P), values there and counters of all victims, (V)."""
 
     points: torch.Tensor
     objective: torch.Tensor
@@ -60,7 +56,7 @@ class Attempt:
 
     def __init__(self, victims: int, like: torch.Tensor) -> None:
         self.first = like.new_full((victims,), torch.inf)
-        self.best = like.new_full((victims,), torch.inf)
+        self.best = self.first.clone()
         self.idle = like.new_zeros(victims).long()
 
     def judge(self, evaluation: Evaluation, patience: int | None) -> torch.Tensor:
@@ -85,13 +81,7 @@ class Attempt:
 
 
 class Search:
-    """Run of the engine over the victims of a problem.
-
-    Args:
-        problem: of V victims.
-        draw: draws first points, also for restarts.
-        records: of these victims.
-    """
+    """Run of the engine over the victims of a problem; restarts draw first points again."""
 
     LIVE = ("points", "rows", "running")
 
@@ -104,40 +94,35 @@ class Search:
         self.ledger = SearchState.opened(self.points)
         self.attempt = Attempt(victims, self.points)
         self.optimizer = self.parts.optimizer.begin(self.points, self.parts.iterations)
+        self.every = self.parts.optimizer.evaluations_per_iteration
         self.number = 0
         observed = [value.reshape(victims, -1).any(1) for value in problem.observed.values()]
         self.informed = torch.stack(observed).any(0)
 
     def run(self, progress: Progress, part: Part) -> SearchState:
-        """Search until every victim has converged or the budget is spent.
-
-        Args:
-            progress: counts iterations.
-            part: of the job's journal; the search resumes from its checkpoint.
-        """
-        every = self.parts.optimizer.evaluations_per_iteration
+        """Search, from the checkpoint if any, until every victim converged or spent its budget."""
         self._resume(part.stored)
-        progress.advance(self.number // every)
+        progress.advance(self.number // self.every)
         with part.stepping():
             for _ in part.steps(lambda: bool(self.running.any()), self._state):
-                self._evaluate(progress, every)
+                self._evaluate(progress)
             if self.parts.threshold is None:  # every finite result has converged, except of zeros
                 self.ledger.converged = self.ledger.distance.isfinite() & self.informed
             self.records.record(self.parts.iterations)
             part.keep(self._state())
         return self.ledger
 
-    def _evaluate(self, progress: Progress, every: int) -> None:
+    def _evaluate(self, progress: Progress) -> None:
         """Evaluate the objective once, and advance."""
         evaluation = self.problem.evaluate(self.points)
-        iteration, within = divmod(self.number, every)
+        iteration, within = divmod(self.number, self.every)
         if not within:
             if self.records.due(iteration):
                 live, inputs = self.running, self.problem.inputs(self.points)
                 self.records.see(self.rows[live], evaluation.objective[live], inputs[live])
                 self.records.record(iteration)
             progress.advance(int(bool(iteration)), objective=evaluation.objective.median().item())
-        spent = self.number == self.parts.iterations * every
+        spent = self.number == self.parts.iterations * self.every
         self.number += 1
         self._advance(evaluation, spent)
 
@@ -167,9 +152,8 @@ class Search:
             groups[group][name] = torch.from_numpy(value).to(device)
         self.number = int(state["number"])
         self.ledger = SearchState(**groups["ledger"])
-        self.records.resume(
-            {name: value.cpu().numpy() for name, value in groups["records"].items()}
-        )
+        records = {name: value.cpu().numpy() for name, value in groups["records"].items()}
+        self.records.resume(records)
         if not groups["live"]:
             self.running = torch.zeros_like(self.running)
             return
@@ -200,7 +184,8 @@ class Search:
             self.problem.clip(self.points)
         if again.any():
             self._restart(again)
-        self._compact()
+        if self.running.float().mean() <= 1 - FINISHED_SHARE:
+            self._keep(self.running)
 
     def _near(self, rows: torch.Tensor) -> torch.Tensor:
         return self.ledger.distance[rows] <= NEAR
@@ -222,30 +207,21 @@ class Search:
 
     def _restart(self, again: torch.Tensor) -> None:
         rows = self.rows[again]
-        self.ledger.restarts[rows] += ~self._near(rows)
+        near = self._near(rows)  # these go on from their best points
+        self.ledger.restarts[rows] += ~near
         self.optimizer.restart(again)
         self.attempt.restart(again)
-        self.points[again] = torch.stack([self._restart_point(row) for row in rows.tolist()])
-
-    def _restart_point(self, row: int) -> torch.Tensor:
-        """Return the point of a restart: close to convergence the best one, else a new one."""
-        if self._near(torch.as_tensor(row)):
-            return self.ledger.points[row]
-        return self.draw(row, int(self.ledger.restarts[row]))
-
-    def _compact(self) -> None:
-        """Remove finished victims from the batch once they are a large share of it."""
-        if self.running.float().mean() > 1 - FINISHED_SHARE:
-            return
-        kept = self.running
-        self.problem = self.problem.keep(kept)
-        self.optimizer.keep(kept)
-        self.attempt.keep(kept)
-        self.points, self.rows, self.running = (
-            self.points[kept],
-            self.rows[kept],
-            self.running[kept],
+        places = zip(rows.tolist(), near.tolist(), self.ledger.restarts[rows].tolist(), strict=True)
+        self.points[again] = torch.stack(
+            [self.ledger.points[row] if close else self.draw(row, n) for row, close, n in places]
         )
+
+    def _keep(self, rows: torch.Tensor) -> None:
+        self.problem = self.problem.keep(rows)
+        self.optimizer.keep(rows)
+        self.attempt.keep(rows)
+        for name in self.LIVE:
+            setattr(self, name, getattr(self, name)[rows])
 
 
 def snapshot_iterations(iterations: int) -> list[int]:
@@ -269,29 +245,25 @@ def kept_snapshots(shape: tuple[int, ...], iterations: int) -> tuple[int, list[i
 class Records:
     """Objective of V victims at up to `RECORDS` iterations, and snapshots of the first few.
 
-    Args:
-        shape: (V, N, *sample shape).
-        iterations: the budget.
-        most_shown: largest number of victims with snapshots.
+    From the shape (V, N, *sample shape), and the largest number of victims with snapshots.
     """
 
     def __init__(
         self, shape: tuple[int, ...], iterations: int, most_shown: int = SHOWN_VICTIMS
     ) -> None:
         self.iterations = list(range(0, iterations + 1, math.ceil(iterations / RECORDS)))
-        self.most_shown = most_shown
         _, self.moments = kept_snapshots(shape[1:], iterations)
         self.objective: list[np.ndarray] = []
         self.pictures: list[np.ndarray] = []
         self._values = np.full(shape[0], np.finfo(np.float64).max)
-        self._shown = np.zeros((min(shape[0], self.most_shown), *shape[1:]), np.float32)
+        self._shown = np.zeros((min(shape[0], most_shown), *shape[1:]), np.float32)
 
     def see(self, rows: torch.Tensor, objective: torch.Tensor, inputs: torch.Tensor) -> None:
         """Note the state of W victims; objectives, Shape (W), that are not finite are ignored."""
         values, victims = objective.double().cpu().numpy(), rows.cpu().numpy()
         finite = np.isfinite(values)
         self._values[victims[finite]] = values[finite]
-        shown = victims < self.most_shown
+        shown = victims < len(self._shown)
         pictures = torch.nan_to_num(inputs[torch.as_tensor(shown)].clamp(0, 1))
         self._shown[victims[shown]] = pictures.float().cpu().numpy()
 
@@ -311,17 +283,16 @@ class Records:
 
     def due(self, iteration: int) -> bool:
         """Return True if something is to be recorded at the beginning of this iteration."""
-        return _due(self.iterations, self.objective, iteration) or _due(
-            self.moments, self.pictures, iteration
-        )
+        objectives, pictures = self._reached(iteration)
+        return objectives > len(self.objective) or pictures > len(self.pictures)
 
     def record(self, iteration: int) -> None:
         """Record the values noted last, for every recording time up to this iteration."""
-        while _due(self.iterations, self.objective, iteration):
+        objectives, pictures = self._reached(iteration)
+        while len(self.objective) < objectives:
             self.objective.append(self._values.copy())
-        while _due(self.moments, self.pictures, iteration):
+        while len(self.pictures) < pictures:
             self.pictures.append(self._shown.copy())
 
-
-def _due(moments: list[int], taken: list[np.ndarray], iteration: int) -> bool:
-    return len(taken) < len(moments) and moments[len(taken)] <= iteration
+    def _reached(self, iteration: int) -> tuple[int, int]:
+        return bisect_right(self.iterations, iteration), bisect_right(self.moments, iteration)

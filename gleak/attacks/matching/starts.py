@@ -15,7 +15,6 @@ from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 from gleak.data.base import DatasetSpec
 
-NATURAL_MEAN, NATURAL_DEVIATION = 0.47, 0.24
 GRANT = "class_sample"
 Shape = tuple[int, ...]
 Grants = Mapping[str, "torch.Tensor"]
@@ -33,11 +32,7 @@ class StartSpec(Spec):
         return frozenset()
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Check that the start can be drawn for the samples of a dataset.
-
-        Raises:
-            IncompatibleError: names the start and what does not fit it.
-        """
+        """Raise `IncompatibleError` if the start cannot be drawn for samples of a dataset."""
 
     @abstractmethod
     def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
@@ -70,7 +65,7 @@ class Natural(Normal):
 
     @override
     def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
-        return NATURAL_MEAN + NATURAL_DEVIATION * super().draw(shape, generator, granted)
+        return 0.47 + 0.24 * super().draw(shape, generator, granted)
 
 
 @register("uniform")
@@ -106,7 +101,7 @@ class NoisyStart(StartSpec):
     """Base class of starts at given values, moved slightly towards uniform values on [0, 1].
 
     Without noise a restart would repeat the failed attempt, and samples of one batch with the same
-    start and the same label would have the same gradient in every step and remain equal.
+    start and label would have the same gradient in every step and remain equal.
     """
 
     noise: float = parameter(
@@ -123,17 +118,13 @@ class NoisyStart(StartSpec):
 
     @override
     def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
-        """Draw the disturbed values, which remain in [0, 1]."""
         values = self.undisturbed(shape, granted)
         drawn = torch.rand(shape, generator=generator, dtype=torch.float32)
         return values + self.noise * (drawn - values)
 
 
 class SolidStart(NoisyStart):
-    """Base class of starts of one colour over the whole image.
-
-    CPL starts at the colour itself; `NoisyStart` explains the slight noise.
-    """
+    """Base class of starts of one colour over the whole image; CPL's have no noise."""
 
     source: ClassVar[str] = "CPL section 3.1 and Table 4"
     colour: ClassVar[tuple[float, ...]]
@@ -151,8 +142,7 @@ class SolidStart(NoisyStart):
 
     @override
     def undisturbed(self, shape: Shape, granted: Grants) -> torch.Tensor:
-        sides = len(shape) - 2
-        return torch.tensor(self.colour).reshape(-1, *[1] * sides)
+        return torch.tensor(self.colour).reshape(-1, *[1] * (len(shape) - 2))
 
 
 @register("dark")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
@@ -36,7 +37,6 @@ Zero = Optional["torch.Tensor"]
 
 
 def plus(first: Zero, second: Zero) -> Zero:
-    """Add two values of which None is zero."""
     if first is None or second is None:
         return second if first is None else first
     return first + second
@@ -45,12 +45,9 @@ def plus(first: Zero, second: Zero) -> Zero:
 class LayerPasses(ABC):
     """Passes of one batch through a layer, called in the order of the methods.
 
-    The first two compute outputs from inputs and, of the loss L, gradients at inputs from those at
-    outputs. The other two concern S: they compute tangents, the derivatives of the outputs along
+    The first two compute `outputs` from inputs and, of the loss L, gradients at inputs from those
+    at outputs. The other two concern S: they compute tangents, the derivatives of the outputs along
     the direction of the parameters, and the slopes of S at the inputs from those at the outputs.
-
-    Attributes:
-        outputs: of the layer.
     """
 
     outputs: torch.Tensor
@@ -65,12 +62,7 @@ class LayerPasses(ABC):
 
     @abstractmethod
     def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
-        """Compute the tangent of the outputs.
-
-        Args:
-            tangents: of the inputs.
-            directions: of the layer's trained parameters; Shape (V, *shape) each.
-        """
+        """Compute the outputs' tangent, from the inputs' and directions of trained parameters."""
 
     @abstractmethod
     def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
@@ -138,22 +130,16 @@ class FunctionPasses(LayerPasses):
     def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         self._grad_outputs = grad_outputs.detach().requires_grad_()
         with torch.enable_grad():
+            values = (self._attached, self._inputs, self._grad_outputs)
             self._gradients = torch.autograd.grad(
-                self._attached,
-                self._inputs,
-                self._grad_outputs,
-                create_graph=True,
-                materialize_grads=True,
+                *values, create_graph=True, materialize_grads=True
             )
         return [gradient.detach() for gradient in self._gradients]
 
     @override
     def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
-        moved = [
-            (gradient, tangent)
-            for gradient, tangent in zip(self._gradients, tangents, strict=True)
-            if tangent is not None
-        ]
+        pairs = zip(self._gradients, tangents, strict=True)
+        moved = [(gradient, tangent) for gradient, tangent in pairs if tangent is not None]
         if not moved:
             return None
         gradients, given = zip(*moved, strict=True)
@@ -233,10 +219,7 @@ class TangentGradients(SamplewiseGradients):
 
     In cells of several victims, a victim's gradient does not depend on the victims that are
     computed with it, nor on their number, to the last bit. For networks that `torch.fx` traces,
-    with trained layers as in `gleak.attacks.matching.affine_layers`.
-
-    Args:
-        training: the network, whose samples do not interact, and its loss.
+    with trained layers as in `gleak.attacks.matching.affine_layers`, whose samples do not interact.
 
     Raises:
         UnsplittableError: a trained parameter is used in another way.
@@ -253,38 +236,24 @@ class TangentGradients(SamplewiseGradients):
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
     ) -> list[Piece]:
-        if not self.several_victims:
-            gradients = self._gradients(inputs, targets)
-        else:  # kernels that do not depend on the number of victims left
-            alone = len(inputs) == 1
-            if alone:
-                inputs, targets = (v.expand(2, *v.shape[1:]) for v in (inputs, targets))
-            with padded_rows(self.model, inputs.shape[:2].numel()):
-                gradients = self._gradients(inputs, targets)
-            if alone:
-                gradients = [gradient[:1] for gradient in gradients]
+        rows: AbstractContextManager[None] = nullcontext()
+        alone = self.several_victims and len(inputs) == 1
+        if alone:
+            inputs, targets = (v.expand(2, *v.shape[1:]) for v in (inputs, targets))
+        if self.several_victims:  # kernels that do not depend on the number of victims left
+            rows = padded_rows(self.model, inputs.shape[:2].numel())
+        with rows:
+            gradients = derivatives().TangentGradient.apply(inputs, targets, self)
         return [
-            FormedPiece(name, gradient, observed[name])
+            FormedPiece(name, gradient[:1] if alone else gradient, observed[name])
             for name, gradient in zip(self.trained, gradients, strict=True)
         ]
 
-    def _gradients(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
-        gradients: tuple[torch.Tensor, ...] = derivatives().TangentGradient.apply(
-            inputs, targets, self
-        )
-        return gradients
-
     def passes(self, inputs: torch.Tensor, targets: torch.Tensor) -> Passes:
-        """Begin the passes of all victims' samples, which are copied.
-
-        Images are copied with channels last, for which convolutions are faster on a CPU.
-        """
+        """Begin the passes of copies of all samples, with channels last: faster on a CPU."""
         samples = inputs.flatten(0, 1)
-        images = samples.ndim == 4
-        copied = samples.clone(
-            memory_format=torch.channels_last if images else torch.preserve_format
-        )
-        return Passes(self.steps, [copied, targets.flatten(0, 1)])
+        layout = torch.channels_last if samples.ndim == 4 else torch.preserve_format
+        return Passes(self.steps, [samples.clone(memory_format=layout), targets.flatten(0, 1)])
 
     @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -292,11 +261,9 @@ class TangentGradients(SamplewiseGradients):
 
 
 class Passes:
-    """The four passes of one batch through all steps of a network and its loss.
+    """The four passes of one batch, and soft labels, through all steps of a network and its loss.
 
-    Args:
-        steps: the last one computes the sum of all samples' losses, Shape ().
-        given: values given to the network, and soft labels.
+    The last step computes the sum of all samples' losses, Shape ().
     """
 
     def __init__(self, steps: Sequence[Step], given: Sequence[torch.Tensor]) -> None:
@@ -336,11 +303,10 @@ class Passes:
 
 
 def traced_steps(training: ClientTraining) -> list[Step]:
-    """Trace a network, and return its steps, of which the last one is the mean loss.
+    """Trace a network, and return its steps, of which the last one is the loss.
 
     Raises:
-        UnsplittableError: a trained parameter is not used by one of the layers of
-            `gleak.attacks.matching.affine_layers`, or a layer adds a penalty.
+        UnsplittableError: a layer with trained parameters is not affine, or adds a penalty.
     """
     if penalised_layers(training.model):
         raise UnsplittableError("penalty")
@@ -363,7 +329,6 @@ def traced_steps(training: ClientTraining) -> list[Step]:
 
 
 def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...]) -> Step:
-    """Return the step of a node that takes these values."""
     if node.target in (operator.add, operator.iadd, torch.add) and len(taken) == 2:
         return Step(SumPasses, taken)
     if node.op != "call_module":
@@ -383,13 +348,10 @@ def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...])
 
 def _called(model: torch.nn.Module, node: torch.fx.Node, *values: torch.Tensor) -> torch.Tensor:
     """Call a node's function or method with values in place of the nodes that it takes."""
-    left = iter(values)
-    known = {
-        given: operator.attrgetter(str(given.target))(model)
-        if given.op == "get_attr"
-        else next(left)
-        for given in node.all_input_nodes
-    }
+    left, known = iter(values), {}
+    for given in node.all_input_nodes:
+        attribute = operator.attrgetter(str(given.target))
+        known[given] = attribute(model) if given.op == "get_attr" else next(left)
     arguments: Any = torch.fx.map_arg(node.args, known.__getitem__)
     options: Any = torch.fx.map_arg(node.kwargs, known.__getitem__)
     target: Any = node.target

@@ -1,9 +1,9 @@
 """Gradients of a client's local training, differentiated through all of its steps.
 
 The mean gradient over the local steps, each taken at the parameters that the steps before it
-lead to (InvertGrad, section 6). The weights of a convolution are few, so each victim's weights
-are materialised. Those of a dense layer are many, but they change by a sum of outer products of
-few rows: its outputs are those at the broadcast weights, plus a term computed from these rows.
+lead to (InvertGrad, section 6). The weights of a convolution are few, so each victim's are
+materialised. The many of a dense layer change by a sum of outer products of few rows: its outputs
+are those at the broadcast weights, plus a term computed from these rows.
 """
 
 from __future__ import annotations
@@ -32,10 +32,6 @@ class Unrolled(Gradients):
 
     Steps take the samples in order, one mini-batch at a time, and start over after the last sample;
     the client's own order is unknown to an attacker.
-
-    Args:
-        training: the local training.
-        one_step: gradients of one of its steps.
     """
 
     _one_step: Gradients
@@ -84,17 +80,12 @@ class GeneralUnrolled(Unrolled):
         for batch in self.batches(inputs, targets):
             gradients = self._one_step.gradients_at(parameters, *batch)
             total = {name: value + gradients[name] for name, value in total.items()}
-            parameters = {
-                name: value - rate * gradients[name] for name, value in parameters.items()
-            }
+            parameters = {n: value - rate * gradients[n] for n, value in parameters.items()}
         return {name: value / steps for name, value in total.items()}
 
 
 class LayerwiseUnrolled(Unrolled):
-    """Unrolled training at the broadcast parameters, with steps added to the layers' outputs.
-
-    No weights of a dense layer other than the broadcast ones are materialised, see `DenseSteps`.
-    """
+    """Unrolled training at the broadcast parameters, with steps added to the layers' outputs."""
 
     _one_step: LayerwiseGradients
 
@@ -102,14 +93,13 @@ class LayerwiseUnrolled(Unrolled):
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
     ) -> list[Piece]:
-        victims, rate = len(inputs), self.protocol.local_lr
         kinds: dict[type[torch.nn.Module], type[LayerSteps]] = {
             torch.nn.Linear: DenseSteps,
             torch.nn.Conv2d: ConvolutionSteps,
             torch.nn.BatchNorm2d: NormalisationSteps,
         }
         layers = {
-            name: kinds[type(layer)](name, layer, victims, rate)
+            name: kinds[type(layer)](name, layer, len(inputs), self.protocol.local_lr)
             for name, layer in self._one_step.layers.items()
         }
         replacements: dict[str, OutputFunction] = {}
@@ -123,14 +113,7 @@ class LayerwiseUnrolled(Unrolled):
 
 
 class LayerSteps(ABC):
-    """Gradients of one layer in all local steps so far, of V victims.
-
-    Args:
-        name: of the layer.
-        layer: at the broadcast parameters.
-        victims: V.
-        rate: the clients' learning rate.
-    """
+    """Gradients of one layer in all local steps so far, of V victims, at a learning rate."""
 
     def __init__(self, name: str, layer: Any, victims: int, rate: float) -> None:
         self.name, self.layer = name, layer
@@ -138,12 +121,7 @@ class LayerSteps(ABC):
 
     @abstractmethod
     def add_step(self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor) -> None:
-        """Add a step along the gradient computed from these inputs and output gradients.
-
-        Args:
-            layer_inputs: inputs of the layer; Shape (V * N, ...).
-            grad_outputs: gradients at its outputs; Shape (V * N, ...).
-        """
+        """Add a step, from the layer's inputs and the gradients at its outputs, (V * N, ...)."""
 
     @abstractmethod
     def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
@@ -153,13 +131,13 @@ class LayerSteps(ABC):
     def pieces(self, observed: dict[str, torch.Tensor], steps: int) -> list[Piece]:
         """Return the mean gradients over the steps, paired with the observed ones."""
 
-    def _bias_pieces(
-        self, total: torch.Tensor, observed: dict[str, torch.Tensor], steps: int
+    def _with_bias(
+        self, weight: Piece, total: torch.Tensor, observed: dict[str, torch.Tensor], steps: int
     ) -> list[Piece]:
         if self.layer.bias is None:
-            return []
+            return [weight]
         bias = f"{self.name}.bias"
-        return [FormedPiece(bias, total / steps, observed[bias])]
+        return [weight, FormedPiece(bias, total / steps, observed[bias])]
 
 
 class DenseSteps(LayerSteps):
@@ -188,7 +166,7 @@ class DenseSteps(LayerSteps):
         layer_inputs, output_gradients = self._rows()
         weight = f"{self.name}.weight"
         outer = OuterPiece(weight, output_gradients / steps, layer_inputs, observed[weight])
-        return [outer, *self._bias_pieces(output_gradients.sum(1), observed, steps)]
+        return self._with_bias(outer, output_gradients.sum(1), observed, steps)
 
     def _rows(self) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.cat(self._inputs, 1), torch.cat(self._grad_outputs, 1)
@@ -209,39 +187,31 @@ class SummedSteps(LayerSteps):
             self.bias = self.bias + channel_sums(grad_outputs, self.victims)
 
     @abstractmethod
-    def weight_gradient(
-        self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor
-    ) -> torch.Tensor:
+    def weight_gradient(self, inputs: torch.Tensor, grad_outputs: torch.Tensor) -> torch.Tensor:
         """Compute each victim's gradient, arguments as in `add_step`; Shape (V, *weight shape)."""
 
     @override
     def pieces(self, observed: dict[str, torch.Tensor], steps: int) -> list[Piece]:
         weight = f"{self.name}.weight"
         formed = FormedPiece(weight, self.weight / steps, observed[weight])
-        return [formed, *self._bias_pieces(self.bias, observed, steps)]
+        return self._with_bias(formed, self.bias, observed, steps)
 
 
 class ConvolutionSteps(SummedSteps):
     """Steps of a convolution; those of several victims are one convolution with as many groups."""
 
     @override
-    def weight_gradient(
-        self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor
-    ) -> torch.Tensor:
-        return weight_gradient(self.layer, layer_inputs, grad_outputs, self.victims)
+    def weight_gradient(self, inputs: torch.Tensor, grad_outputs: torch.Tensor) -> torch.Tensor:
+        return weight_gradient(self.layer, inputs, grad_outputs, self.victims)
 
     @override
     def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         layer, victims = self.layer, self.victims
-        weights = layer.weight - self.rate * self.weight
+        weights = (layer.weight - self.rate * self.weight).flatten(0, 1)
         biases = None if layer.bias is None else (layer.bias - self.rate * self.bias).flatten()
-        beside = torch.nn.functional.conv2d(
-            inputs.unflatten(0, (victims, -1)).transpose(0, 1).flatten(1, 2),
-            weights.flatten(0, 1),
-            biases,
-            **{key: getattr(layer, key) for key in ("stride", "padding", "dilation")},
-            groups=victims,
-        )
+        stacked = inputs.unflatten(0, (victims, -1)).transpose(0, 1).flatten(1, 2)
+        settings = (layer.stride, layer.padding, layer.dilation, victims)
+        beside = torch.nn.functional.conv2d(stacked, weights, biases, *settings)
         return beside.unflatten(1, (victims, -1)).transpose(0, 1).flatten(0, 1)
 
 
@@ -249,10 +219,8 @@ class NormalisationSteps(SummedSteps):
     """Steps of batch norm by running statistics: scale and shift of each channel."""
 
     @override
-    def weight_gradient(
-        self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor
-    ) -> torch.Tensor:
-        return channel_sums(grad_outputs * normalised(self.layer, layer_inputs), self.victims)
+    def weight_gradient(self, inputs: torch.Tensor, grad_outputs: torch.Tensor) -> torch.Tensor:
+        return channel_sums(grad_outputs * normalised(self.layer, inputs), self.victims)
 
     @override
     def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:

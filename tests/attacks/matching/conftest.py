@@ -21,10 +21,7 @@ from gleak.core.registry import parse
 
 @dataclass
 class Bowl:
-    """Stands in for a problem: V points on their way to targets; far away lies a cliff.
-
-    The distance of a point to its target is its squared distance; beyond `cliff` it is NaN.
-    """
+    """Stands in for a problem: squared distances of V points to targets, NaN beyond a cliff."""
 
     parts: Parts
     observed: dict[str, Tensor]
@@ -87,7 +84,10 @@ def make_observation() -> Callable[..., Observation]:
     ) -> tuple[Observation, Tensor, Tensor]:
         stream = torch.Generator().manual_seed(4)
         shape = (6,) if model.startswith("mlp") else (3, 8, 8)
-        network = uniform_network(model, shape)
+        network = parse("model", model).build(shape, 4).eval()
+        weights = torch.Generator().manual_seed(5)
+        for parameter in network.parameters():
+            nn.init.uniform_(parameter, -0.5, 0.5, generator=weights)
         inputs = torch.rand(victims, samples, *shape, generator=stream)
         labels = torch.randint(4, (victims, samples), generator=stream)
         client = parse("client", "fedsgd")
@@ -107,11 +107,3 @@ def make_observation() -> Callable[..., Observation]:
         return Observation(**{**standard, **fields}), inputs, labels
 
     return make
-
-
-def uniform_network(model: str, shape: tuple[int, ...]) -> nn.Module:
-    network = parse("model", model).build(shape, 4)
-    stream = torch.Generator().manual_seed(5)
-    for parameter in network.parameters():
-        nn.init.uniform_(parameter, -0.5, 0.5, generator=stream)
-    return network.eval()

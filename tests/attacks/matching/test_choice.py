@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.choice import Trial
 from gleak.attacks.matching.gradients import (
-    ClientTraining,
+    Gradients,
     LoopedGradients,
     Parameters,
     VmappedGradients,
@@ -22,8 +22,9 @@ from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.attacks.matching.unrolled import GeneralUnrolled
 from gleak.core.errors import IncompatibleError
 from gleak.models.differentiation import differentiable_kernels
-from tests.attacks.matching.slopes import choose_gradients
-from tests.zoo import CLASSES, NETWORKS, SHAPE
+from tests.attacks.matching import slopes
+from tests.attacks.matching.slopes import ClientTraining, choose_gradients, dummies, plain_gradients
+from tests.zoo import CLASSES, FORMS, NETWORKS, SHAPE
 
 UNSPLITTABLE = [
     "batch statistics, functional",
@@ -34,38 +35,70 @@ UNSPLITTABLE = [
 ]
 
 
+class Named(nn.Module):
+    """Layer that is called with a named argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(192, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.inner(input=inputs.flatten(1))
+
+
+BUILDERS = NETWORKS | {
+    "named argument": Named,
+    "same padding": lambda: nn.Sequential(
+        nn.Conv2d(3, 3, 3, padding="same"), nn.Flatten(), nn.Linear(192, CLASSES)
+    ),
+}
+CHOSEN = {
+    **dict.fromkeys(UNSPLITTABLE, VmappedGradients),
+    **dict.fromkeys(["layer used twice", "tied weights", "named argument"], VmappedGradients),
+    **dict.fromkeys(["same padding", "circular padding", "grouped convolution"], VmappedGradients),
+    **dict.fromkeys(["layer norm", "group norm", "instance norm"], VmappedGradients),
+    **dict.fromkeys(["overwrites activations", "unused layer first"], VmappedGradients),
+    **dict.fromkeys(["LSTM", "GRU", "RNN"], LoopedGradients),
+    **dict.fromkeys(["frozen body", "batch norm", "max pooling"], LayerwiseGradients),
+}
+
+
 def training_of(network: nn.Module, **fields: object) -> ClientTraining:
-    trained = frozenset(name for name, _ in network.named_parameters())
-    return replace(ClientTraining(network.eval(), SHAPE, CLASSES, trained), **fields)
+    return slopes.training_of(network.eval(), SHAPE, CLASSES, **fields)
 
 
 def built(name: str) -> nn.Module:
     torch.manual_seed(0)
-    return NETWORKS[name]()
+    return BUILDERS[name]()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", [name for name in BUILDERS if name not in FORMS["no graph"]])
+def test_the_chosen_method_gives_gradients_and_slopes_of_autograd(name: str):
+    network, given = built(name).double(), dummies(2, 3, SHAPE, CLASSES)
+    trained = [key for key, value in network.named_parameters() if value.requires_grad]
+    training = training_of(network, trained=frozenset(trained), several_victims=True)
+    with differentiable_kernels(network):
+        gradients = choose_gradients(training)
+        plain = plain_gradients(network, "cross_entropy", *given)
+        expected = {key: plain[key] for key in trained}
+        pieces = gradients(*given, {key: value.detach() for key, value in expected.items()})
+        found = {piece.name: piece.formed().gradient for piece in pieces}
+        torch.testing.assert_close(found, expected)
+        derivatives = [
+            torch.autograd.grad(sum(values[key].sin().sum() for key in trained), given)
+            for values in (found, expected)
+        ]
+        torch.testing.assert_close(*derivatives)
+    assert isinstance(gradients, CHOSEN.get(name, Gradients))
 
 
 @pytest.mark.parametrize("name", UNSPLITTABLE)
-def test_networks_that_look_splittable_and_are_not_go_the_general_way(name: str):
-    training = training_of(built(name))
+def test_steps_of_networks_that_look_splittable_and_are_not_go_the_general_way(name: str):
+    protocol = Protocol(local_steps=2, batch_size=4, mini_batch=2, local_lr=0.1)
+    training = training_of(built(name), protocol=protocol)
     assert LayerwiseGradients(training).layers
-    assert isinstance(choose_gradients(training), VmappedGradients)
-    several = replace(
-        training, protocol=Protocol(local_steps=2, batch_size=4, mini_batch=2, local_lr=0.1)
-    )
-    assert isinstance(choose_gradients(several), GeneralUnrolled)
-
-
-@pytest.mark.parametrize("name", ["LSTM", "recurrent cell"])
-def test_what_torch_cannot_vectorise_is_taken_victim_by_victim(name: str):
-    assert isinstance(choose_gradients(training_of(built(name))), LoopedGradients)
-
-
-@pytest.mark.parametrize("name", ["frozen body", "overwrites its inputs", "max pooling"])
-def test_plain_layers_are_split(name: str):
-    network = built(name)
-    trained = frozenset(key for key, value in network.named_parameters() if value.requires_grad)
-    training = training_of(network, trained=trained, several_victims=True)
-    assert isinstance(choose_gradients(training), LayerwiseGradients)
+    assert isinstance(choose_gradients(training), GeneralUnrolled)
 
 
 def test_the_method_depends_on_the_cell():
@@ -134,9 +167,7 @@ class Detached(VmappedGradients):
 def test_small_errors_in_values_and_in_derivatives_are_found():
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double()
     training = training_of(network)
-    stream = torch.Generator().manual_seed(0)
-    inputs = torch.rand(2, 3, *SHAPE, generator=stream, dtype=torch.double).requires_grad_()
-    targets = torch.rand(2, 3, CLASSES, generator=stream, dtype=torch.double).requires_grad_()
+    inputs, targets = dummies(2, 3, SHAPE, CLASSES)
     right = VmappedGradients(training)
     trial = Trial.of(inputs, targets, right.gradients_at(right.broadcast(2), inputs, targets))
     assert trial.wrong_parameters(right) == []
@@ -147,11 +178,8 @@ def test_small_errors_in_values_and_in_derivatives_are_found():
 @pytest.mark.parametrize("name", ["dense on time first", "contrastive head", "transformer layer"])
 def test_a_victim_has_the_same_gradient_alone_and_among_others(name: str):
     network = built(name).double()
-    training = training_of(network)
-    gradients = choose_gradients(training)
-    stream = torch.Generator().manual_seed(0)
-    inputs = torch.rand(4, 3, *SHAPE, generator=stream, dtype=torch.double)
-    targets = torch.rand(4, 3, CLASSES, generator=stream, dtype=torch.double)
+    gradients = choose_gradients(training_of(network))
+    inputs, targets = dummies(4, 3, SHAPE, CLASSES)
     observed = {key: value.expand(4, *value.shape) for key, value in network.named_parameters()}
     with differentiable_kernels(network):
         together = gradients(inputs, targets, observed)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -62,36 +61,21 @@ def test_the_truth_has_distance_zero(images: Tensor, elsewhere: Tensor, make_par
     assert truth.distance.abs().max() < 1e-12
     torch.testing.assert_close(truth.objective, 0.5 * total_variation(images))
     assert (problem.evaluate(elsewhere).distance > 1e-3).all()
+    assert_gradient_of_objective(problem, 1e-5)
 
 
-def test_the_length_of_an_embedding_says_nothing(
-    images: Tensor, elsewhere: Tensor, make_parts: Make
-):
-    problem = inverting(images, make_parts())
-    longer = {"embeddings": 7 * problem.observed["embeddings"]}
-    found = dataclasses.replace(problem, observed=longer).evaluate(elsewhere)
-    torch.testing.assert_close(found.objective, problem.evaluate(elsewhere).objective)
-
-
-def test_every_image_is_sought_for_itself(images: Tensor, elsewhere: Tensor, make_parts: Make):
-    """Images as separate victims differ only by the mean over a batch."""
-    parts = make_parts(priors=[TotalVariation(0.5)])
-    together = inverting(images, parts).evaluate(elsewhere)
-    alone = inverting(images.flatten(0, 1)[:, None], parts).evaluate(elsewhere.reshape(6, -1))
-    torch.testing.assert_close(together.objective, alone.objective.reshape(3, 2).mean(1))
-    torch.testing.assert_close(together.gradient.reshape(6, -1), alone.gradient / 2)
-
-
-def test_the_groups_in_which_images_are_evaluated_change_nothing(
+def test_every_image_is_sought_for_itself_in_groups_of_any_size(
     images: Tensor, elsewhere: Tensor, make_parts: Make, monkeypatch: pytest.MonkeyPatch
 ):
-    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
-    whole = problem.evaluate(elsewhere)
-    for values in (1, 4 * images[0, 0].numel()):
+    """Images as separate victims differ only by the mean over a batch."""
+    parts = make_parts(priors=[TotalVariation(0.5)])
+    alone = inverting(images.flatten(0, 1)[:, None], parts).evaluate(elsewhere.reshape(6, -1))
+    problem = inverting(images, parts)
+    for values in (1, 4 * images[0, 0].numel(), 2**20):
         monkeypatch.setattr(image_inversion, "CPU_VALUES", values)
-        split = problem.evaluate(elsewhere)
-        torch.testing.assert_close(split.objective, whole.objective)
-        torch.testing.assert_close(split.gradient, whole.gradient)
+        together = problem.evaluate(elsewhere)
+        torch.testing.assert_close(together.objective, alone.objective.reshape(3, 2).mean(1))
+        torch.testing.assert_close(together.gradient.reshape(6, -1), alone.gradient / 2)
 
 
 def test_an_embedding_of_zeros_leaves_everything_finite(images: Tensor, make_parts: Make):
@@ -129,14 +113,4 @@ def test_gradients_guide_with_their_weight(make_observation: Make, make_parts: M
         torch.testing.assert_close(getattr(found, name), expected)
     assert not features.gradient[:, guided.values :].any()
     assert torch.equal(guided.soft_labels(points), matching.soft_labels(points))
-
-
-def test_the_gradient_is_that_of_the_objective(images: Tensor, make_parts: Make):
-    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
-    assert_gradient_of_objective(problem, 1e-5)
-
-
-def test_victims_kept_pose_the_same_problem(make_observation: Make, make_parts: Make):
-    observation, inputs, _ = make_observation()
-    matching = GradientMatching.of(observation, make_parts(distance=Cosine(), labels="joint"))
-    assert_victims_are_kept(GuidedInversion.of(inverting(inputs, make_parts()), matching, 3.0))
+    assert_victims_are_kept(guided)

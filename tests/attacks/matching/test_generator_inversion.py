@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from gleak.attacks.matching.engine import solve
 from gleak.attacks.matching.image_inversion import GeneratorInversion, euclidean, perceptual
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.starts import Normal
-from gleak.core.errors import ArtifactError
 from gleak.runtime.perceptual import perceptual_distances, perceptual_network
 from tests.attacks.matching.slopes import assert_gradient_of_objective, assert_victims_are_kept
 
@@ -68,16 +66,11 @@ def pose(
             inputs=images.numpy(), labels=labels.numpy(), converged=np.ones(3, bool)
         )
         made = make_parts(**{"start": Normal(), **parts})
-        words = (observation, made, Blocks(), terms or [(1.0, euclidean)])
-        problem = GeneratorInversion.of(coarse, *words)
+        functions = terms or [(1.0, euclidean)]
+        problem = GeneratorInversion.of(coarse, observation, made, Blocks(), functions)
         return dataclasses.replace(problem, observed={"images": images})
 
     return make
-
-
-@pytest.fixture
-def elsewhere(codes: Tensor) -> Tensor:
-    return codes.flatten(1) + 1.0
 
 
 def test_the_codes_themselves_have_distance_zero(pose: Make, codes: Tensor, images: Tensor):
@@ -87,15 +80,15 @@ def test_the_codes_themselves_have_distance_zero(pose: Make, codes: Tensor, imag
     torch.testing.assert_close(problem.inputs(points), images)
 
 
-def test_the_objective_is_the_weighted_sum_of_its_terms(
-    pose: Make, elsewhere: Tensor, images: Tensor
-):
-    problem = pose((0.5, euclidean), (3.0, reversed_order))
+def test_the_objective_is_the_weighted_sum_of_its_terms(pose: Make, codes: Tensor, images: Tensor):
+    problem, elsewhere = pose((0.5, euclidean), (3.0, reversed_order)), codes.flatten(1) + 1.0
     pairs = problem.inputs(elsewhere).flatten(0, 1), images.flatten(0, 1)
     expected = 0.5 * (pairs[0] - pairs[1]).flatten(1).norm(dim=1) + 3 * reversed_order(*pairs)
     found = problem.evaluate(elsewhere)
     torch.testing.assert_close(found.objective, expected.reshape(3, 2).mean(1))
     torch.testing.assert_close(found.distance, found.objective)
+    assert_gradient_of_objective(problem, 1e-5)
+    assert_victims_are_kept(problem)
 
 
 def test_images_are_found_and_keep_their_labels(
@@ -114,12 +107,6 @@ def test_images_are_found_and_keep_their_labels(
     np.testing.assert_allclose(found.snapshots[:, -1], found.inputs, atol=1e-6)
 
 
-def test_codes_begin_normal_in_each_victims_own_stream(pose: Make):
-    problem, stream = pose(), torch.Generator().manual_seed(5)
-    drawn = problem.draw(torch.Generator().manual_seed(5), {})
-    torch.testing.assert_close(drawn, torch.randn(8, generator=stream).to(drawn))
-
-
 @pytest.mark.usefixtures("random_weights")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_perceptual_term_is_lpips_and_can_be_derived(dtype: torch.dtype):
@@ -131,14 +118,3 @@ def test_the_perceptual_term_is_lpips_and_can_be_derived(dtype: torch.dtype):
     torch.testing.assert_close(found.float(), expected, rtol=1e-3, atol=1e-6)
     (slopes,) = torch.autograd.grad(found.sum(), moved)
     assert slopes.isfinite().all() and slopes.any()
-
-
-def test_missing_weights_are_named_with_what_to_do(no_weights: Path):
-    with pytest.raises(ArtifactError, match=r"squeezenet.*is missing; download it with: gleak"):
-        perceptual(torch.zeros(1))
-
-
-def test_the_gradient_is_that_of_the_objective_and_victims_are_kept(pose: Make):
-    problem = pose((0.5, euclidean), (3.0, reversed_order))
-    assert_gradient_of_objective(problem, 1e-5)
-    assert_victims_are_kept(problem)

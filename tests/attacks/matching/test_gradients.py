@@ -9,32 +9,27 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
-from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.distances import L2, Cosine
-from gleak.attacks.matching.gradients import (
-    ClientTraining,
-    Gradients,
-    LoopedGradients,
-    VmappedGradients,
-)
+from gleak.attacks.matching.gradients import Gradients, LoopedGradients, VmappedGradients
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.registry import parse
 from gleak.models.batch_norm import run_by_clients
-from gleak.models.differentiation import sample_losses
-from tests.attacks.matching.slopes import choose_gradients
+from tests.attacks.matching import slopes
+from tests.attacks.matching.slopes import Formed, choose_gradients, plain_gradients
 
 SHAPE = (2, 7, 6)
 CLASSES = 5
 VICTIMS = 3
 LOSSES = ["cross_entropy", "nll_raw"]
-Formed = dict[str, Tensor]
+WAYS = [LayerwiseGradients, VmappedGradients, LoopedGradients]
 
 convolutions = st.fixed_dictionaries(
     {
         "kernel_size": st.tuples(st.integers(1, 3), st.integers(1, 3)),
-        "stride": st.integers(1, 2),
+        "stride": st.integers(1, 3),
         "padding": st.integers(0, 2),
         "dilation": st.integers(1, 2),
         "bias": st.booleans(),
@@ -64,19 +59,13 @@ def randomised(model: nn.Module) -> nn.Module:
 
 
 def batch(samples: int, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]:
-    """Draw samples and soft labels of all victims, which require a gradient."""
-    stream = torch.Generator().manual_seed(samples)
-    inputs = torch.rand(VICTIMS, samples, *shape, generator=stream, dtype=torch.double)
-    logits = torch.randn(VICTIMS, samples, CLASSES, generator=stream, dtype=torch.double)
-    return inputs.requires_grad_(), logits.softmax(2).requires_grad_()
+    return slopes.dummies(VICTIMS, samples, shape, CLASSES)
 
 
 def training_of(
-    model: nn.Module, shape: tuple[int, ...], loss: str = "cross_entropy"
-) -> ClientTraining:
-    """Return a training of one step of all parameters, in a cell of several victims."""
-    trained = frozenset(name for name, _ in model.named_parameters())
-    return ClientTraining(model, shape, CLASSES, trained, Protocol(loss=loss), several_victims=True)
+    model: nn.Module, shape: tuple[int, ...] = SHAPE, loss: str = "cross_entropy"
+) -> slopes.ClientTraining:
+    return slopes.training_of(model, shape, CLASSES, loss, several_victims=True)
 
 
 def targets_of(model: nn.Module) -> Formed:
@@ -85,21 +74,6 @@ def targets_of(model: nn.Module) -> Formed:
         name: 0.1 * torch.randn(VICTIMS, *value.shape, generator=stream, dtype=torch.double)
         for name, value in model.named_parameters()
     }
-
-
-def formed(model: nn.Module, loss: str, inputs: Tensor, soft: Tensor) -> Formed:
-    """Compute the gradients of each victim's mean loss, one victim after the other."""
-    parameters = {name: value.detach().requires_grad_() for name, value in model.named_parameters()}
-    rows = []
-    for samples, labels in zip(inputs, soft, strict=True):
-        logits = torch.func.functional_call(model, parameters, (samples,))
-        mean = sample_losses(loss, logits, labels).mean()
-        rows.append(
-            torch.autograd.grad(
-                mean, list(parameters.values()), create_graph=True, materialize_grads=True
-            )
-        )
-    return dict(zip(parameters, map(torch.stack, zip(*rows, strict=True)), strict=True))
 
 
 def joined(values: Formed) -> Tensor:
@@ -117,22 +91,20 @@ def cosine(found: Tensor, wanted: Tensor) -> Tensor:
 def assert_matches(gradients: Gradients, model: nn.Module, loss: str, samples: int) -> None:
     """Compare both distances, and their gradients at inputs and labels."""
     shape = SHAPE if isinstance(next(model.children()), nn.Conv2d) else SHAPE[:1]
-    inputs, soft = batch(samples, shape)
+    given = batch(samples, shape)
     observed = targets_of(model)
-    expected = joined(formed(model, loss, inputs, soft))
-    wanted = joined(observed)
+    expected, wanted = joined(plain_gradients(model, loss, *given)), joined(observed)
     for distance, reference in [(L2(), l2), (Cosine(), cosine)]:
-        found = distance.measure(gradients(inputs, soft, observed))
+        found = distance.measure(gradients(*given, observed))
         value = reference(expected, wanted)
         torch.testing.assert_close(found, value)
-        slopes = torch.autograd.grad(found.sum(), (inputs, soft))
-        for slope, true in zip(
-            slopes, torch.autograd.grad(value.sum(), (inputs, soft), retain_graph=True), strict=True
-        ):
-            torch.testing.assert_close(slope, true)
+        torch.testing.assert_close(
+            torch.autograd.grad(found.sum(), given),
+            torch.autograd.grad(value.sum(), given, retain_graph=True),
+        )
 
 
-@pytest.mark.parametrize("way", [LayerwiseGradients, VmappedGradients, LoopedGradients])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("loss", LOSSES)
 @given(
     layers=st.lists(convolutions, min_size=1, max_size=2),
@@ -152,7 +124,7 @@ def test_objectives_and_slopes_are_those_of_formed_gradients(
         model = network(layers, hidden, bias)
     except RuntimeError:  # the kernel is larger than what is left of the image
         return
-    assert_matches(way(training_of(model, SHAPE, loss)), model, loss, samples)
+    assert_matches(way(training_of(model, loss=loss)), model, loss, samples)
 
 
 def test_dense_layers_on_many_positions_count_them_all():
@@ -161,81 +133,8 @@ def test_dense_layers_on_many_positions_count_them_all():
     inputs = torch.rand(VICTIMS, 2, 4, 2, dtype=torch.double)
     soft, observed = batch(2)[1], targets_of(model)
     pieces = LayerwiseGradients(training_of(model, (4, 2)))(inputs, soft, observed)
-    expected = l2(joined(formed(model, "cross_entropy", inputs, soft)), joined(observed))
+    expected = l2(joined(plain_gradients(model, "cross_entropy", inputs, soft)), joined(observed))
     torch.testing.assert_close(L2().measure(pieces), expected)
-
-
-class Tangled(nn.Module):
-    """Network in which `step` defines the layers between a first and a last dense layer."""
-
-    def __init__(self, step: Callable[[nn.Module, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.first, self.middle = nn.Linear(2, 4), nn.Linear(4, 4)
-        self.last = nn.Linear(4, CLASSES)
-        self.step = step
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.last(self.step(self, self.first(inputs)))
-
-
-def tied() -> nn.Module:
-    model = Tangled(lambda net, x: net.other(net.middle(x)))
-    model.other = nn.Linear(4, 4)
-    model.other.weight = model.middle.weight
-    return model
-
-
-def with_own_parameter() -> nn.Module:
-    model = Tangled(lambda net, x: net.middle(x) * net.gain)
-    model.gain = nn.Parameter(torch.ones(4))
-    return model
-
-
-TANGLED = {
-    "used twice": lambda: Tangled(lambda net, x: net.middle(net.middle(x).tanh())),
-    "used never": lambda: Tangled(lambda net, x: x.tanh()),
-    "output overwritten": lambda: Tangled(lambda net, x: net.middle(x).relu_()),
-    "weight shared": tied,
-    "weight used beside its layer": lambda: Tangled(
-        lambda net, x: functional.linear(x, net.middle.weight)
-    ),
-    "named argument": lambda: Tangled(lambda net, x: net.middle(input=x)),
-    "parameter of no layer": with_own_parameter,
-    "samples not in front": lambda: Tangled(
-        lambda net, x: net.middle(torch.stack([x, x.tanh()])).sum(0)
-    ),
-    "normalised": lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, CLASSES)),
-}
-
-
-def convolutional(*norm: nn.Module, **options: object) -> nn.Module:
-    convolution = nn.Conv2d(2, 4, 3, **{"padding": 1, **options})
-    model = nn.Sequential(convolution, *norm, nn.Tanh(), nn.Flatten(), nn.LazyLinear(CLASSES))
-    model(torch.zeros(2, *SHAPE))
-    return model
-
-
-CONVOLUTIONAL = {
-    "groups": lambda: convolutional(groups=2),
-    "same padding": lambda: convolutional(padding="same"),
-    "valid padding": lambda: convolutional(padding="valid"),
-    "circular padding": lambda: convolutional(padding_mode="circular"),
-    "instance norm": lambda: convolutional(nn.InstanceNorm2d(4, affine=True)),
-    "layer norm": lambda: convolutional(nn.LayerNorm(SHAPE[1:])),
-    "group norm": lambda: convolutional(nn.GroupNorm(2, 4)),
-    "batch statistics": lambda: convolutional(nn.BatchNorm2d(4, track_running_stats=False)),
-    "not affine": lambda: convolutional(nn.BatchNorm2d(4, affine=False, track_running_stats=False)),
-}
-
-
-@pytest.mark.parametrize("case", [*TANGLED, *CONVOLUTIONAL])
-def test_what_cannot_be_split_by_layers_is_vectorised(case: str):
-    """Second derivatives of norms count the statistics, which depend on the samples too."""
-    model = randomised({**TANGLED, **CONVOLUTIONAL}[case]())
-    shape = SHAPE if case in CONVOLUTIONAL else SHAPE[:1]
-    gradients = choose_gradients(training_of(model, shape))
-    assert isinstance(gradients, VmappedGradients)
-    assert_matches(gradients, model, "cross_entropy", 3)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +176,7 @@ def normalised(**options: object) -> nn.Module:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_batch_norm_by_running_statistics_is_split_by_victim(loss: str, options: dict[str, object]):
     model = normalised(**options)
-    gradients = choose_gradients(training_of(model, SHAPE, loss))
+    gradients = choose_gradients(training_of(model, loss=loss))
     assert isinstance(gradients, LayerwiseGradients)
     assert_matches(gradients, model, loss, 3)
 
@@ -289,7 +188,7 @@ def test_batch_norm_of_clients_in_training_mode_is_that_of_torchs_training_mode(
 ):
     """The gradients and their derivatives depend on the statistics, which depend on all samples."""
     model = normalised(affine=affine)
-    gradients = choose_gradients(training_of(run_by_clients(model, "training"), SHAPE, loss))
+    gradients = choose_gradients(training_of(run_by_clients(model, "training"), loss=loss))
     assert isinstance(gradients, VmappedGradients)
     assert_matches(gradients, model.train(), loss, 3)
 
@@ -298,26 +197,54 @@ def test_batch_norm_of_clients_in_training_mode_is_that_of_torchs_training_mode(
 def test_batch_norm_in_training_mode_is_not_split(affine: bool):
     model = normalised(affine=affine).train()
     before = model[1].running_mean.clone()
-    gradients = choose_gradients(training_of(model, SHAPE))
+    gradients = choose_gradients(training_of(model))
     assert isinstance(gradients, LoopedGradients)
     assert torch.equal(model[1].running_mean, before)
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("kernel", [1, 2])
-def test_convolutions_that_skip_positions_are_split(kernel: int, stride: int):
-    """With a stride larger than the kernel some inputs do not affect any output."""
-    options = {"kernel_size": kernel, "stride": stride, "bias": False}
-    model = network([{"kernel_size": 1}, options], 3, True)
-    gradients = choose_gradients(training_of(model, SHAPE))
-    assert isinstance(gradients, LayerwiseGradients)
-    assert_matches(gradients, model, "cross_entropy", 2)
+BOTTLENECK, BETA = 3, 0.7
+NAMES = ["fc2+hidden=5", "lenet+width=2", "lenet128+width=2+hidden=5", "vgg_small+width=2+hidden=5"]
 
 
-def test_no_hook_is_left_behind():
-    for model, shape in [
-        (network([{"kernel_size": 3}], 4, True), SHAPE),
-        (randomised(TANGLED["used twice"]()), SHAPE[:1]),
-    ]:
-        choose_gradients(training_of(model, shape))
-        assert not any(layer._forward_hooks for layer in model.modules())
+def penalised(name: str, shape: tuple[int, ...]) -> nn.Module:
+    fields = f"precode={BOTTLENECK}+beta={BETA}+activation=tanh"
+    return randomised(parse("model", f"{name}+{fields}").build(shape, CLASSES))
+
+
+def explicit_gradients(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    """Differentiate one victim's cross-entropy and divergence, from the encoder's outputs."""
+    statistics: list[Tensor] = []
+    (encoder,) = (layer for name, layer in model.named_modules() if name.endswith("encoder"))
+    hook = encoder.register_forward_hook(lambda *passed: statistics.append(passed[2]))
+    entropy = functional.cross_entropy(model(inputs), targets)
+    hook.remove()
+    means, values = statistics[0].split(BOTTLENECK, 1)
+    divergence = kl_divergence(Normal(means, functional.softplus(values)), Normal(0.0, 1.0))
+    loss = entropy + BETA * divergence.sum(1).mean()
+    return torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NAMES)
+def test_penalties_of_layers_are_differentiated_as_a_term_of_the_loss(
+    name: str, way: Callable[..., Gradients]
+):
+    shape = (2, 16, 16)
+    model, given = penalised(name, shape).requires_grad_(), batch(3, shape)
+    rows = [explicit_gradients(model, *victim) for victim in zip(*given, strict=True)]
+    names = [key for key, _ in model.named_parameters()]
+    expected = dict(zip(names, map(torch.stack, zip(*rows, strict=True)), strict=True))
+    observed = {key: 0.1 * torch.ones_like(value) for key, value in expected.items()}
+    pieces = way(training_of(model, shape))(*given, observed)
+    torch.testing.assert_close({one.name: one.formed().gradient for one in pieces}, expected)
+    reference = sum((expected[key] - observed[key]).square().sum() for key in names)
+    torch.testing.assert_close(
+        torch.autograd.grad(L2().measure(pieces).sum(), given),
+        torch.autograd.grad(reference, given),
+    )
+
+
+@pytest.mark.parametrize("name", [*NAMES, "resnet18+width=2", "resnet20"])
+def test_networks_with_a_variational_block_are_split_by_layers(name: str):
+    training = training_of(penalised(name, (2, 32, 32)), (2, 32, 32))
+    assert isinstance(choose_gradients(training), LayerwiseGradients)

@@ -101,10 +101,8 @@ def test_points_and_gradients_are_left_as_they_were(text: str, gradients: Tensor
 def test_with_its_defaults_each_halves_the_objective(
     name: str, distance: str, model: str, make_observation: Make, make_parts: Make
 ):
-    parts = make_parts(
-        optimizer=parse("optimizer", name), distance=parse("distance", distance), iterations=60
-    )
-    found = match(make_observation(model)[0], parts)
+    components = {"optimizer": parse("optimizer", name), "distance": parse("distance", distance)}
+    found = match(make_observation(model)[0], make_parts(**components))
     assert (found.trace_objective[:, -1] < found.trace_objective[:, 0] / 2).all()
 
 

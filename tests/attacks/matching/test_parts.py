@@ -57,13 +57,10 @@ def test_zeros_make_a_convolution_count_more():
     assert plain["2.weight"].tolist() == pytest.approx([3, 3])
 
 
-@pytest.mark.parametrize("convolutions", [0, 1])
-def test_networks_of_one_convolution_or_none(convolutions: int):
-    received = {"dense": torch.randn(1, 3, 4)}
-    if convolutions:
-        received = {"convolution": torch.randn(1, 2, 3, 3, 3), **received}
-    weights = LayerWeights(beta=9).of(received)
-    assert {float(weight) for weight in weights.values()} == {1.0}
+def test_networks_of_one_convolution_or_none():
+    dense, convolution = torch.randn(1, 3, 4), torch.randn(1, 2, 3, 3, 3)
+    for received in ({"dense": dense}, {"convolution": convolution, "dense": dense}):
+        assert {float(weight) for weight in LayerWeights(beta=9).of(received).values()} == {1.0}
 
 
 def test_weighted_distances_are_equation_6():

@@ -10,13 +10,7 @@ from torch import Tensor
 
 from gleak.attacks.matching import functions
 from gleak.attacks.matching.distances import L2, Cosine, Signs
-from gleak.attacks.matching.pieces import (
-    FormedPiece,
-    JointPair,
-    OuterPiece,
-    WeightedPair,
-    weighted_pairs,
-)
+from gleak.attacks.matching.pieces import FormedPiece, OuterPiece, WeightedPair, weighted_pairs
 
 QUANTITIES = ["squared_distance", "inner", "squared_norm", "target_squared_norm"]
 sizes = st.integers(1, 6)
@@ -25,13 +19,6 @@ sizes = st.integers(1, 6)
 def draw(*shape: int, seed: int) -> Tensor:
     stream = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=stream, dtype=torch.double)
-
-
-def both(
-    output_gradients: Tensor, inputs: Tensor, target: Tensor
-) -> tuple[OuterPiece, FormedPiece]:
-    outer = OuterPiece("weight", output_gradients, inputs, target)
-    return outer, FormedPiece("weight", output_gradients.mT @ inputs, target)
 
 
 @pytest.mark.parametrize("entries", [1, 5, 12, 40, 2**18])
@@ -43,19 +30,18 @@ def test_quantities_and_slopes_are_those_of_the_formed_gradient(
     output_gradients = draw(victims, samples, rows, seed=0).requires_grad_()
     inputs = draw(victims, samples, columns, seed=1).requires_grad_()
     target, weight = draw(victims, rows, columns, seed=2), draw(victims, seed=3)
+    outer = OuterPiece("weight", output_gradients, inputs, target)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(functions, "BLOCK_ENTRIES", entries)
         for quantity in QUANTITIES:
-            found, expected = (
-                getattr(p, quantity)() for p in both(output_gradients, inputs, target)
-            )
-            torch.testing.assert_close(found, expected)
-            if not found.requires_grad:
-                continue
-            slopes = torch.autograd.grad((weight * found).sum(), (output_gradients, inputs))
-            truth = torch.autograd.grad((weight * expected).sum(), (output_gradients, inputs))
-            for slope, true in zip(slopes, truth, strict=True):
-                torch.testing.assert_close(slope, true)
+            values = [getattr(piece, quantity)() for piece in (outer, outer.formed())]
+            torch.testing.assert_close(*values)
+            if values[0].requires_grad:
+                slopes = [
+                    torch.autograd.grad((weight * value).sum(), (output_gradients, inputs))
+                    for value in values
+                ]
+                torch.testing.assert_close(*slopes)
 
 
 def test_the_distance_does_not_cancel_near_zero():
@@ -69,20 +55,11 @@ def test_the_distance_does_not_cancel_near_zero():
 
 
 def test_within_compares_the_chosen_entries_alone():
-    stream = torch.Generator().manual_seed(5)
-    output_gradients, inputs = (
-        torch.rand(2, 3, 4, generator=stream),
-        torch.rand(2, 3, 5, generator=stream),
-    )
-    target, sent = (
-        torch.rand(2, 4, 5, generator=stream),
-        torch.rand(2, 4, 5, generator=stream) < 0.5,
-    )
-    gradient = output_gradients.mT @ inputs
-    for piece in (
-        OuterPiece("w", output_gradients, inputs, target),
-        FormedPiece("w", gradient, target),
-    ):
+    output_gradients, inputs = draw(2, 3, 4, seed=0), draw(2, 3, 5, seed=1)
+    target, sent = draw(2, 4, 5, seed=2), draw(2, 4, 5, seed=3) < 0
+    outer = OuterPiece("w", output_gradients, inputs, target)
+    gradient = outer.formed().gradient
+    for piece in (outer, outer.formed()):
         chosen = piece.within(sent)
         wanted = ((gradient - target).square() * sent).sum((1, 2))
         torch.testing.assert_close(chosen.squared_distance(), wanted)
@@ -116,12 +93,3 @@ def test_distances_and_slopes_are_those_of_the_pieces(distance: L2 | Cosine):
         torch.autograd.grad((value * torch.tensor([1, 3])).sum(), unknown) for value in values
     ]
     torch.testing.assert_close(*slopes)
-
-
-def test_formed_gradients_become_one_pair():
-    formed = [FormedPiece(name, leaf(3), leaf(3)) for name in "ab"]
-    outer = OuterPiece("c", leaf(3, 5), leaf(3, 6), leaf(5, 6))
-    joint, other = weighted_pairs([formed[0], outer, formed[1]], {})
-    assert isinstance(joint, JointPair)
-    assert other is outer
-    assert weighted_pairs([outer], {}) == [outer]

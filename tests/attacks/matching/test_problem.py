@@ -18,7 +18,7 @@ from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.codes import BicubicCoder
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.priors import total_variation
+from gleak.attacks.matching.priors import TotalVariation, total_variation
 from gleak.attacks.matching.problem import CodedProblem, mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
@@ -40,6 +40,7 @@ def test_total_variation_is_the_mean_step_between_neighbours(
         across = [abs(q - p) for plane in rows for line in plane for p, q in pairwise(line)]
         expected = sum(down) / len(down) + sum(across) / len(across)
         assert found.item() == pytest.approx(expected, rel=1e-5)
+    assert not TotalVariation(1.0)(inputs.flatten(2)).any(), "tables have none"
 
 
 def test_a_gradient_is_taken_as_it_was_received(make_observation: Make):

@@ -15,7 +15,6 @@ from torch import Tensor
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.quasi_newton import LBFGS
 from gleak.attacks.matching.search import (
-    DIVERGED,
     NEAR,
     RECORDS,
     SHOWN_VICTIMS,
@@ -75,15 +74,14 @@ def test_every_victim_stops_at_its_own_threshold(make_bowl: Make):
 
 
 @pytest.mark.parametrize("rows", [[0], [1], [0, 3], [2, 1]])
-@pytest.mark.parametrize("quasi_newton", [False, True])
+@pytest.mark.parametrize("optimizer", [Adam(lr=0.1), LBFGS(inner=2, lr=0.3)], ids=str)
 def test_a_victims_result_does_not_depend_on_the_others(
-    make_bowl: Make, rows: list[int], quasi_newton: bool
+    make_bowl: Make, rows: list[int], optimizer: Adam | LBFGS
 ):
     """Nor does a finished one change, which stays in a batch that is large enough for a while."""
-    parts = {"optimizer": LBFGS(inner=2, lr=0.3)} if quasi_newton else {}
-    crowd = [*TARGETS, *[[9.0, 9.0]] * 8]
-    together, books, _ = run(make_bowl(crowd, threshold=1e-2, **parts))
-    some, own, _ = run(make_bowl([TARGETS[row] for row in rows], threshold=1e-2, **parts))
+    parts = {"optimizer": optimizer, "threshold": 1e-2}
+    together, books, _ = run(make_bowl([*TARGETS, *[[9.0, 9.0]] * 8], **parts))
+    some, own, _ = run(make_bowl([TARGETS[row] for row in rows], **parts))
     for name in ("points", "objective", "distance", "evaluations", "converged"):
         torch.testing.assert_close(getattr(some, name), getattr(together, name)[rows])
     for one, other in zip(own.objective, books.objective, strict=True):
@@ -108,7 +106,6 @@ def test_a_search_that_blows_up_begins_afresh(make_bowl: Make):
     assert ledger.restarts.item() == 2
     assert ledger.distance.item() == pytest.approx(1e-4)
     assert not search.running.any()
-    assert DIVERGED == 1e3
 
 
 def test_a_search_that_stalls_begins_afresh(make_bowl: Make):
@@ -150,8 +147,7 @@ def test_points_stay_in_the_box(make_bowl: Make):
     ledger, _, _ = run(make_bowl(TARGETS, box=True))
     expected = torch.tensor(TARGETS).clamp(0, 1)
     torch.testing.assert_close(ledger.points, expected, atol=0.06, rtol=0)
-    assert ledger.points.min() >= 0
-    assert ledger.points.max() <= 1
+    assert 0 <= ledger.points.min() <= ledger.points.max() <= 1
 
 
 def test_records_follow_the_search_and_then_hold_the_result(make_bowl: Make):
@@ -166,23 +162,10 @@ def test_records_follow_the_search_and_then_hold_the_result(make_bowl: Make):
     torch.testing.assert_close(shown, ledger.points[0].clamp(0, 1))
 
 
-def test_snapshots_follow_the_series():
-    assert snapshot_iterations(1) == [0, 1]
-    assert snapshot_iterations(60) == [0, 1, 2, 5, 10, 20, 50]
-    assert snapshot_iterations(1000)[-3:] == [200, 500, 1000]
-
-
-@given(st.integers(1, 10**5))
-def test_the_objective_is_kept_often_but_not_too_often(iterations: int):
-    moments = Records((2, 1, 3), iterations).iterations
-    assert moments[0] == 0
-    assert min(iterations, RECORDS) / 2 <= len(moments) <= RECORDS + 1
-    assert len(set(np.diff(moments))) <= 1
-
-
-@given(st.integers(1, 300), st.integers(0, 400))
+@given(st.integers(1, 900), st.integers(0, 400))
 def test_what_is_missing_at_the_end_is_filled_with_what_was_seen_last(iterations: int, last: int):
     records = Records((3, 1, 2), iterations)
+    assert min(iterations, RECORDS) / 2 <= len(records.iterations) <= RECORDS + 1
     for iteration in range(min(last, iterations) + 1):
         if records.due(iteration):
             values = torch.full((3,), float(iteration))
@@ -217,7 +200,9 @@ def test_values_that_are_not_finite_leave_the_ones_before():
     assert np.isfinite(records.pictures[0]).all()
 
 
-def test_large_samples_have_fewer_snapshots_that_fit_into_memory():
+def test_snapshots_follow_a_series_and_large_samples_have_fewer():
+    assert snapshot_iterations(1) == [0, 1]
+    assert snapshot_iterations(60) == [0, 1, 2, 5, 10, 20, 50]
     few, moments = kept_snapshots((256, 3, 224, 224), 1000)
     assert (few, moments) == (1, [0, 1000])
     assert kept_snapshots((16, 3, 128, 128), 1000) == (SHOWN_VICTIMS, snapshot_iterations(1000))

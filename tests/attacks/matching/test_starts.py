@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matching.starts import NoisyStart, StartSpec
+from gleak.attacks.matching.starts import NoisyStart
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 
@@ -44,14 +44,6 @@ def dataset_of(shape: tuple[int, ...]) -> Samples:
     return Samples("image" if len(shape) == 4 else "tabular", shape[1:])
 
 
-def fits(start: StartSpec, shape: tuple[int, ...]) -> bool:
-    try:
-        start.check(dataset_of(shape))
-    except IncompatibleError:
-        return False
-    return True
-
-
 def granted(shape: tuple[int, ...]) -> dict[str, Tensor]:
     """Draw samples of the classes of a victim."""
     return {"class_sample": torch.rand(shape, generator=stream(9))}
@@ -63,7 +55,7 @@ def stream(seed: int = 0) -> torch.Generator:
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [(name, shape) for name in NAMES for shape in SHAPES if fits(parse("start", name), shape)],
+    [(name, shape) for name in NAMES for shape in SHAPES if name not in RGB or shape[1] == 3],
 )
 def test_starts_have_the_samples_shape_and_follow_the_stream(name: str, shape: tuple[int, ...]):
     start = parse("start", name)
@@ -77,10 +69,8 @@ def test_starts_have_the_samples_shape_and_follow_the_stream(name: str, shape: t
 def test_a_patterned_image_repeats_its_corner(tiles: int, height: int, width: int):
     image = parse("start", f"patterned+tiles={tiles}").draw((2, 3, height, width), stream(), {})
     down, across = math.ceil(height / tiles), math.ceil(width / tiles)
-    for row in range(height):
-        for column in range(width):
-            corner = image[..., row % down, column % across]
-            assert torch.equal(image[..., row, column], corner)
+    repeated = image[..., torch.arange(height) % down, :][..., torch.arange(width) % across]
+    assert torch.equal(image, repeated)
     assert len(image[0].unique()) == 3 * down * across
 
 
@@ -100,17 +90,13 @@ def test_samples_of_a_batch_differ():
         assert not torch.equal(first, second)
 
 
-def test_normal_and_uniform_values_are_what_they_are_called():
-    normal, uniform = (
-        parse("start", name).draw((100, 900), stream(), {}) for name in ("normal", "uniform")
+def test_normal_and_uniform_values_are_those_of_torch():
+    normal, natural, uniform = (
+        parse("start", name).draw((3, 9), stream(), {}) for name in ("normal", "natural", "uniform")
     )
-    assert abs(normal.mean()) < 0.02
-    assert abs(normal.std() - 1) < 0.02
-    natural = parse("start", "natural").draw((100, 900), stream(), {})
+    assert torch.equal(normal, torch.randn(3, 9, generator=stream()))
+    assert torch.equal(uniform, torch.rand(3, 9, generator=stream()))
     torch.testing.assert_close(natural, 0.47 + 0.24 * normal)
-    assert 0 <= uniform.min() < 1e-3
-    assert 1 - 1e-3 < uniform.max() < 1
-    assert abs(uniform.std() - 12**-0.5) < 0.01
 
 
 @given(st.sampled_from(NOISY), st.floats(0, 1), st.integers(0, 100))
@@ -127,9 +113,7 @@ def test_noise_moves_values_by_its_share_and_not_out_of_the_box(name: str, noise
 
 @pytest.mark.parametrize("name", COLOURS)
 def test_solid_colours_lie_beside_their_colour(name: str):
-    image = parse("start", name).draw((2, 3, 4, 5), stream(), {})
     colour = torch.tensor(COLOURS[name])[:, None, None]
-    assert ((image - colour).abs() <= 0.01).all()
     exact = parse("start", f"{name}+noise=0")
     assert torch.equal(exact.draw((2, 3, 4, 5), stream(), {}), colour.expand(2, 3, 4, 5).float())
     for shape in SHAPES if name not in RGB else ():

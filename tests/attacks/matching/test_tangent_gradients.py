@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
-from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.affine_layers import affine_layer
-from gleak.attacks.matching.gradients import ClientTraining
 from gleak.attacks.matching.layerwise import UnsplittableError
 from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.core.registry import parse
-from gleak.models.differentiation import sample_losses
 from gleak.models.layers import Residual
+from tests.attacks.matching import slopes
 
 CLASSES = 3
 SHAPE = (2, 8, 8)
 
 
-def training_of(network: nn.Module, loss: str = "cross_entropy") -> ClientTraining:
+def training_of(
+    network: nn.Module, loss: str = "cross_entropy", **fields: object
+) -> slopes.ClientTraining:
     trained = frozenset(name for name, value in network.named_parameters() if value.requires_grad)
-    return ClientTraining(network.double().eval(), SHAPE, CLASSES, trained, Protocol(loss=loss))
+    return slopes.training_of(network.eval(), SHAPE, CLASSES, loss, trained=trained, **fields)
 
 
 def frozen_stem() -> nn.Module:
@@ -82,43 +80,30 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def expected_gradients(training: ClientTraining, inputs: Tensor, targets: Tensor) -> list[Tensor]:
-    """Differentiate one victim's mean loss by its parameters, in the order of their names."""
-    parameters = {
-        name: training.model.get_parameter(name).detach().requires_grad_()
-        for name in sorted(training.trained)
-    }
-    logits = functional_call(training.model, parameters, (inputs,))
-    loss = sample_losses(training.protocol.loss, logits, targets).mean()
-    return list(torch.autograd.grad(loss, list(parameters.values()), create_graph=True))
-
-
 @pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_and_their_slopes_are_those_of_autograd(name: str, loss: str):
     torch.manual_seed(0)
-    training = training_of(NETWORKS[name](), loss)
-    inputs = torch.rand(2, 3, *SHAPE, dtype=torch.double, requires_grad=True)
-    targets = torch.rand(2, 3, CLASSES, dtype=torch.double).softmax(2).requires_grad_()
+    training = training_of(NETWORKS[name]().double(), loss)
+    given = slopes.dummies(2, 3, SHAPE, CLASSES)
     observed = {key: training.model.get_parameter(key)[None] for key in training.trained}
-    pieces = TangentGradients(training)(inputs, targets, observed)
-    found = [piece.gradient for piece in sorted(pieces, key=lambda piece: piece.name)]
-    rows = [expected_gradients(training, *batch) for batch in zip(inputs, targets, strict=True)]
-    expected = [torch.stack(values) for values in zip(*rows, strict=True)]
+    pieces = TangentGradients(training)(*given, observed)
+    found = {piece.name: piece.gradient for piece in pieces}
+    plain = slopes.plain_gradients(training.model, loss, *given)
+    expected = {key: plain[key] for key in training.trained}
     torch.testing.assert_close(found, expected)
-    slopes = [
-        torch.autograd.grad(sum(value.sin().sum() for value in values), (inputs, targets))
+    derivatives = [
+        torch.autograd.grad(sum(values[key].sin().sum() for key in observed), given)
         for values in (found, expected)
     ]
-    torch.testing.assert_close(*slopes)
+    torch.testing.assert_close(*derivatives)
 
 
 @pytest.mark.parametrize("name", ["resnet20", "lenet"])
 def test_a_victim_is_the_same_alone_and_among_others(name: str):
     """In single precision, to the last bit: with oneDNN's kernels and those of torch."""
     torch.manual_seed(0)
-    network = parse("model", name).build(SHAPE, CLASSES)
-    training = replace(training_of(network), model=network.float(), several_victims=True)
+    training = training_of(parse("model", name).build(SHAPE, CLASSES), several_victims=True)
     method, inputs = TangentGradients(training), torch.rand(5, 1, *SHAPE)
     targets = torch.rand(5, 1, CLASSES).softmax(2)
     observed = {key: training.model.get_parameter(key)[None] for key in training.trained}
@@ -143,9 +128,8 @@ def test_other_trained_layers_are_refused(layer: nn.Module):
 
 
 def test_penalties_are_refused():
-    network = parse("model", "resnet20+precode=4").build(SHAPE, CLASSES)
     with pytest.raises(UnsplittableError, match="penalty"):
-        TangentGradients(training_of(network))
+        TangentGradients(training_of(parse("model", "resnet20+precode=4").build(SHAPE, CLASSES)))
 
 
 LAYERS = {

@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import ClientTraining, LoopedGradients, VmappedGradients
 from gleak.attacks.matching.layerwise import LayerwiseGradients
-from gleak.attacks.matching.pieces import FormedPiece, Piece
 from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, Unrolled
 from gleak.attacks.observation import Observation
 from gleak.clients.fedavg import FedAvg
 from gleak.models.differentiation import sample_losses
+from tests.attacks.matching import slopes
 from tests.attacks.matching.slopes import choose_gradients
 
 Make = Callable[..., Any]
+Way = Callable[[ClientTraining], Unrolled]
 
 SAMPLES = 4
 SCHEDULES = [(2, 4), (3, 4), (4, 1), (6, 2)]
@@ -74,36 +75,21 @@ def mean_gradient(observation: Observation, inputs: Tensor, targets: Tensor) -> 
 
 
 def dummies(inputs: Tensor, dtype: torch.dtype = torch.double) -> tuple[Tensor, Tensor]:
-    """Draw samples and soft labels of all victims, which require a gradient."""
-    stream = torch.Generator().manual_seed(2)
-    logits = torch.randn(*inputs.shape[:2], 4, generator=stream)
-    return inputs.to(dtype).requires_grad_(), logits.to(dtype).softmax(2).requires_grad_()
-
-
-def layerwise(training: ClientTraining) -> LayerwiseUnrolled:
-    return LayerwiseUnrolled(training, LayerwiseGradients(training))
-
-
-def vmapped(training: ClientTraining) -> GeneralUnrolled:
-    return GeneralUnrolled(training, VmappedGradients(training))
-
-
-def looped(training: ClientTraining) -> GeneralUnrolled:
-    return GeneralUnrolled(training, LoopedGradients(training))
+    """Return samples, and soft labels of all victims, which require a gradient."""
+    _, soft = slopes.dummies(*inputs.shape[:2], (), 4)
+    return inputs.to(dtype).requires_grad_(), soft.detach().to(dtype).requires_grad_()
 
 
 def unrolled(observation: Observation) -> ClientTraining:
     return ClientTraining.of(observation, "unrolled")
 
 
-def formed(piece: Piece) -> FormedPiece:
-    """Materialise the gradient of a piece."""
-    return piece.within(torch.ones_like(piece.target))
-
-
-WAYS = {"layerwise": layerwise, "vmapped": vmapped, "looped": looped}
+WAYS: dict[str, Way] = {
+    "layerwise": lambda local: LayerwiseUnrolled(local, LayerwiseGradients(local)),
+    "vmapped": lambda local: GeneralUnrolled(local, VmappedGradients(local)),
+    "looped": lambda local: GeneralUnrolled(local, LoopedGradients(local)),
+}
 EACH = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-Way = Callable[[ClientTraining], Unrolled]
 
 
 @EACH
@@ -120,17 +106,17 @@ def test_gradients_and_their_slopes_are_those_of_a_plain_loop(
     pieces = way(unrolled(observation))(samples, soft, observed)
     rows = [mean_gradient(observation, *one) for one in zip(samples, soft, strict=True)]
     assert [piece.name for piece in pieces] == list(rows[0])
-    found, expected = torch.zeros(3), torch.zeros(3)
+    expected = torch.zeros(())
     for piece in pieces:
         true = torch.stack([row[piece.name] for row in rows])
-        torch.testing.assert_close(formed(piece).gradient, true)
+        torch.testing.assert_close(piece.formed().gradient, true)
         assert piece.target is observed[piece.name]
-        found = found + piece.squared_distance()
-        expected = expected + (true - piece.target).flatten(1).square().sum(1)
-    slopes = torch.autograd.grad(found.sum(), (samples, soft))
-    truth = torch.autograd.grad(expected.sum(), (samples, soft), materialize_grads=True)
-    for slope, true in zip(slopes, truth, strict=True):
-        torch.testing.assert_close(slope, true)
+        expected = expected + (true - piece.target).square().sum()
+    found = sum(piece.squared_distance().sum() for piece in pieces)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, (samples, soft)),
+        torch.autograd.grad(expected, (samples, soft), materialize_grads=True),
+    )
 
 
 @pytest.mark.parametrize("sends", ["gradient", "weights"])
@@ -161,7 +147,7 @@ def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Make)
     rows = [mean_gradient(observation, *one) for one in zip(*dummies(inputs), strict=True)]
     for piece in pieces:
         true = torch.stack([row[piece.name] for row in rows]).float()
-        torch.testing.assert_close(formed(piece).gradient, true, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(piece.formed().gradient, true, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", ["resnet20", "vgg_small+norm=batch+width=2+hidden=3"])
@@ -171,20 +157,15 @@ def test_all_ways_agree_on_networks_with_batch_norm(model: str, observe: Make):
     observation.model.double()
     samples, soft = dummies(inputs)
     observed = {name: value[:, 0].double() for name, value in observation.update.items()}
-    slopes = []
+    outcomes = []
     for way in WAYS.values():
-        pieces = {
-            piece.name: formed(piece)
-            for piece in way(unrolled(observation))(samples, soft, observed)
-        }
-        along = sum((piece.gradient * piece.target).sum() for piece in pieces.values())
-        slopes.append((pieces, torch.autograd.grad(along, samples)[0]))
-    (ours, our_slope), *others = slopes
-    for theirs, their_slope in others:
-        assert ours.keys() == theirs.keys()
-        for name, piece in ours.items():
-            torch.testing.assert_close(piece.gradient, theirs[name].gradient)
-        torch.testing.assert_close(our_slope, their_slope)
+        pieces = [piece.formed() for piece in way(unrolled(observation))(samples, soft, observed)]
+        along = sum((piece.gradient * piece.target).sum() for piece in pieces)
+        gradients = {piece.name: piece.gradient for piece in pieces}
+        outcomes.append((gradients, torch.autograd.grad(along, samples)[0]))
+    for gradients, slope in outcomes[1:]:
+        torch.testing.assert_close(gradients, outcomes[0][0])
+        torch.testing.assert_close(slope, outcomes[0][1])
 
 
 @pytest.mark.parametrize(
@@ -202,11 +183,3 @@ def test_steps_are_unrolled_where_there_are_several(
 ):
     observation, _, _ = observe(model, averaging(steps, SAMPLES))
     assert isinstance(choose_gradients(ClientTraining.of(observation, client_model)), kind)
-
-
-def test_networks_that_are_not_split_by_layers_are_vmapped(observe: Make):
-    observation, _, _ = observe("mlp+hidden=5", averaging(3, SAMPLES))
-    network = nn.Sequential(observation.model, nn.LayerNorm(4))
-    names = frozenset(name for name, _ in network.named_parameters())
-    training = replace(unrolled(observation), model=network, trained=names)
-    assert isinstance(choose_gradients(training), GeneralUnrolled)

@@ -23,7 +23,6 @@ from gleak.runtime.seeding import stream, torch_stream
 PARALLEL_PATHS = 4
 CUTTING = ("ReLU", "LeakyReLU")
 """Activations that are (almost) zero for negative inputs, so that neurons are crafted in pairs."""
-FEWEST_LAYERS = 2
 SLOPES = (1.0, 1.3, 1.6)
 """Exponents by which amplitudes fall with frequency; about 1 in photographs."""
 OF_EACH = 4
@@ -141,11 +140,7 @@ class MKOR(CraftingSpec):
         self._plan(network, shape)
 
     def _plan(self, network: torch.nn.Module, shape: Sequence[int]) -> tuple[Chain, Layout]:
-        """Decompose a network into layers and plan the views of its channels.
-
-        Raises:
-            IncompatibleError: the network cannot be crafted; names the reason.
-        """
+        """Decompose a network into layers and plan the views of its channels."""
         chain = decompose(network)
         if not chain.convolutions or not chain.dense:
             raise IncompatibleError("it has no convolutions before dense layers")
@@ -163,7 +158,6 @@ class MKOR(CraftingSpec):
         return chain, layout
 
     def paths_per_class(self, dropout: float) -> int:
-        """Return the number of paths to each class, given the dropout probability."""
         return self.paths or (PARALLEL_PATHS if dropout else 1)
 
     @override
@@ -173,27 +167,24 @@ class MKOR(CraftingSpec):
         """Craft convolutions and dense layers.
 
         Returns:
-            The secret consists of ``rows`` and ``pairs`` (see `ClassPaths`), ``gains`` (see
-            `path_gains`), ``kept``, Shape (1), the probability that a path is not dropped,
-            ``chances``, Shape (classes), the mean softmax on synthetic images, and the arrays of
+            The secret: ``rows`` and ``pairs`` (see `ClassPaths`), ``gains`` (see `path_gains`),
+            ``kept``, Shape (1), the probability that a path is not dropped, ``chances``,
+            Shape (classes), the mean softmax on synthetic images, and the arrays of
             `gleak.crafting.mkor_views.view_arrays` and `grey_responses`.
         """
         chain, layout = self._plan(network.requires_grad_(False), shape)
         probes, random = synthetic_images(shape, seed), torch_stream(seed, "crafting")
+        naive = self.hiding == "naive"
         channels = craft_convolutions(
-            chain,
-            layout,
-            probes,
-            random,
-            naive=self.hiding == "naive",
-            beta=self.beta,
-            noise=self.noise,
-            quiet=self.quiet,
+            chain, layout, probes, random, naive, beta=self.beta, noise=self.noise, quiet=self.quiet
         )
         features_of = features_before(network, chain.dense[0].name)
         paths = craft_classes(chain.dense, features_of(probes), self, random)
-        weights = [step.layer.weight for step in chain.convolutions]
-        for weight in [*weights, *(step.layer.weight for step in chain.dense)]:
+        layers = [
+            *(step.layer for step in chain.convolutions),
+            *(step.layer for step in chain.dense),
+        ]
+        for weight in (layer.weight for layer in layers):
             noise = weight.new_empty(weight.shape).normal_(generator=random)
             weight.add_(self.cover * weight.std() * noise)
         if self.sink:
@@ -211,11 +202,9 @@ class MKOR(CraftingSpec):
 
 
 class ClassPaths(NamedTuple):
-    """Neurons of the first dense layer whose gradients reveal each class.
+    """Neurons of the first dense layer whose gradients reveal each class, Shape (classes, M).
 
-    Args:
-        rows: neurons of the first dense layer, Shape (classes, M).
-        pairs: True if only one of two neighbours in ``rows`` is active for a sample.
+    ``pairs`` is True if only one of two neighbours in ``rows`` is active for a sample.
     """
 
     rows: torch.Tensor
@@ -232,14 +221,10 @@ def craft_classes(
 ) -> ClassPaths:
     """Create one or several paths from the first dense layer to each class, in place.
 
-    Args:
-        steps: the dense layers, with the weights of the honest network.
-        features: Shape (M, E), inputs of the first layer for synthetic images.
-        crafting: the spec.
-        random: random generator that chooses neurons and draws noise.
+    Features are the inputs of the first layer for synthetic images, Shape (M, E).
 
     Raises:
-        IncompatibleError: fewer than two dense layers, or too few neurons in one of them.
+        IncompatibleError: as by `check_paths`.
     """
     with torch.no_grad():
         check_paths(steps, crafting)
@@ -271,7 +256,7 @@ def path_gains(
         rows: Shape (classes, K), neurons of the first layer.
 
     Returns:
-        Shape (classes, K); for neurons with a ReLU, the derivative where they are active.
+        Shape (classes, K); with a ReLU, the derivative where the neurons are active.
     """
     with torch.enable_grad():
         first, *others = steps
@@ -302,7 +287,7 @@ def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
             raise IncompatibleError(f"dense layer {step.name!r} has no bias")
     paths = steps[-1].layer.out_features * crafting.paths_per_class(first.dropout)
     pairs = needs_pairs(first.activation, crafting)
-    if len(steps) < FEWEST_LAYERS:
+    if len(steps) < 2:
         raise IncompatibleError(
             f"paths of classes need two dense layers or more, but this network has {len(steps)}"
         )
@@ -340,7 +325,7 @@ def _extend(
     crafting: MKOR,
     random: torch.Generator,
 ) -> torch.Tensor:
-    """Extend each path by one more layer.
+    """Extend each path by one more layer; return the neurons of the paths in it, Shape (paths).
 
     Args:
         step: the layer.
@@ -348,10 +333,7 @@ def _extend(
         values: Shape (M, inputs), inputs of the layer for synthetic images.
         outputs: neurons to which the paths lead, Shape (paths); None: chosen here.
         crafting: the spec.
-        random: random generator that chooses neurons and draws noise.
-
-    Returns:
-        The neurons of the paths in this layer, Shape (paths).
+        random: chooses neurons and draws noise.
     """
     layer, paths = step.layer, len(carriers)
     if crafting.hiding == "naive":
@@ -362,32 +344,23 @@ def _extend(
     noise = crafting.noise * layer.weight.std()
     taken = carriers.flatten()
     layer.weight[:, taken] = noise * layer.weight[:, taken].normal_(generator=random)
-    if outputs is None:
-        chosen = _choose_neurons(step, values, paths, random)
-        layer.bias[chosen] = layer.bias[chosen].abs()
-    else:
+    if outputs is not None:
         chosen = outputs
         layer.bias.abs_()
+    elif type(step.activation).__name__ in CUTTING:
+        # the neurons that are most active for all synthetic images
+        sums = values @ layer.weight.T + layer.bias.abs()
+        chosen = sums.amin(0).argsort(descending=True)[:paths]
+        layer.bias[chosen] = layer.bias[chosen].abs()
+    else:
+        chosen = torch.randperm(layer.out_features, generator=random)[:paths]
+        layer.bias[chosen] = layer.bias[chosen].abs()
     layer.weight[chosen[:, None], carriers] = largest[chosen][:, None].expand(carriers.shape)
     return chosen
 
 
-def _choose_neurons(
-    step: DenseStep, values: torch.Tensor, paths: int, random: torch.Generator
-) -> torch.Tensor:
-    """Choose the neurons that are most active for all synthetic images; Shape (paths)."""
-    if type(step.activation).__name__ not in CUTTING:
-        return torch.randperm(step.layer.out_features, generator=random)[:paths]
-    sums = values @ step.layer.weight.T + step.layer.bias.abs()
-    return sums.amin(0).argsort(descending=True)[:paths]
-
-
 def synthetic_images(shape: Sequence[int], seed: int) -> torch.Tensor:
-    """Draw synthetic images: random fields with spectra like photographs, and grey images.
-
-    Returns:
-        Shape (M, *shape), in [0, 1].
-    """
+    """Draw random fields with spectra like photographs, and grey images; Shape (M, *shape)."""
     random = torch_stream(seed, "made-up images")
     clouds = [_cloud(shape, slope, random) for slope in SLOPES for _ in range(OF_EACH)]
     greys = torch.linspace(0, 1, GREYS)[:, None, None, None].expand(GREYS, *shape)
@@ -415,10 +388,10 @@ def grey_responses(
     padding) is thus inverted without being modelled.
 
     Args:
-        network: the crafted network.
+        network: crafted.
         chain: its layers.
         channels: Shape (K), channels of the last convolution that carry views.
-        shape: shape of an image.
+        shape: of an image.
 
     Returns:
         ``levels``, Shape (L), the intensities; ``responses``, Shape (L, K, values, values).

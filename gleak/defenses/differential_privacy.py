@@ -18,6 +18,7 @@ from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, scale_rounds, update_norms
 from gleak.models.batching import interacting_layer
 from gleak.models.differentiation import sample_gradients
+from gleak.models.parameters import Tensors
 from gleak.models.stochastic import stochastic_training_mode
 from gleak.models.tracing import describe_layer
 
@@ -34,20 +35,14 @@ class DifferentialPrivacy(DefenseSpec):
     federated averaging with client-level privacy does. An update of zeros is not scaled. Samples
     are not clipped one by one, so the noise hides the batch of a client as a whole; the metrics
     ``epsilon_rdp`` and ``epsilon_prv`` compute the guarantee, and ``reconstruction_bound`` what it
-    means for attacks that reconstruct the batch.
-
-    The noise is given by ``sigma``, its standard deviation, or by ``noise_multiplier``, the
-    standard deviation over ``norm``, as in DP-SGD and federated averaging with client-level
-    privacy. It does not depend on the client's data, so either gives the guarantee. The accountants
-    take any two batches as neighbours, whose updates differ by up to 2 norm: their noise multiplier
-    is half of ours.
+    means for attacks. The accountants take any two batches as neighbours, whose updates differ by
+    up to 2 norm: their noise multiplier is half of ours.
 
     ``sigma`` and ``norm`` are in the unit of the values sent. A difference of weights is
     local_lr local_steps times as long as the mean gradient of the steps, so ``scaling=clip`` with
     the same ``norm`` may leave one unchanged and shorten the other; ``scaling=unit`` gives both the
-    same norm, and the noise hides them alike. With ``unit=gradient`` both numbers are in the unit
-    of the gradient, and are multiplied by local_lr local_steps for a difference of weights, which
-    changes neither their ratio nor epsilon.
+    same norm, and the noise hides them alike. With ``unit=gradient`` both numbers are multiplied by
+    local_lr local_steps for a difference of weights, which changes neither their ratio nor epsilon.
     """
 
     source = "CPA section VI; McMahan et al. 2018 (clip, noise_multiplier)"
@@ -110,7 +105,7 @@ class DifferentialPrivacy(DefenseSpec):
         return self.model_copy(update=changed)
 
     @override
-    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def at_sent_norm(self, update: Tensors) -> Tensors:
         if self.scaling == "clip":
             return update
         factors = self._factors(update)
@@ -118,7 +113,7 @@ class DifferentialPrivacy(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         factors = self._factors(update)
         sent: dict[str, Encoded] = {}
@@ -127,7 +122,7 @@ class DifferentialPrivacy(DefenseSpec):
             sent[name] = encode(scale_rounds(value, factors) + self.deviation * noise)
         return sent
 
-    def _factors(self, update: dict[str, torch.Tensor]) -> torch.Tensor:
+    def _factors(self, update: Tensors) -> torch.Tensor:
         """Compute the scaling factor of each round, in double precision; Shape (R)."""
         norms = update_norms(update)
         factors = torch.where(norms > 0, self.norm / norms, 1.0)
@@ -199,12 +194,7 @@ class FedCDP(DefenseSpec):
         return "choose a larger snr, or a smaller sigma, which costs privacy (epsilon_rdp)"
 
     def deviation(self, power: float, size: int) -> float:
-        """Compute the standard deviation of n_l.
-
-        Args:
-            power: sum of squared norms of the layer's clipped gradients, sum_i ||g_il||^2.
-            size: number of values of the layer.
-        """
+        """Compute the standard deviation of n_l, for sum_i ||g_il||^2 and the size of the layer."""
         if self.sigma is not None:
             return self.sigma * self.clip
         assert self.snr is not None
@@ -226,11 +216,7 @@ class FedCDP(DefenseSpec):
 
 
 class NoisyGradient(LocalGradient):
-    """Mean of a mini-batch's clipped gradients, with noise added to their sum.
-
-    Args:
-        defense: gives the clipping bound and the strength of the noise.
-    """
+    """Mean of a mini-batch's clipped gradients, with noise added to their sum."""
 
     def __init__(self, defense: FedCDP) -> None:
         self.defense = defense
@@ -240,11 +226,11 @@ class NoisyGradient(LocalGradient):
     def __call__(
         self,
         model: torch.nn.Module,
-        parameters: dict[str, torch.Tensor],
+        parameters: Tensors,
         inputs: torch.Tensor,
         labels: torch.Tensor,
         loss: Loss,
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    ) -> tuple[torch.Tensor, Tensors]:
         self.defense.check_network(model, tuple(inputs.shape[1:]))
         clipped = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
         deviations = {
@@ -263,22 +249,16 @@ class NoisyGradient(LocalGradient):
 
 
 class ClippedGradients(NamedTuple):
-    """Sums over the clipped gradients of one mini-batch.
-
-    Args:
-        loss: mean loss of the samples.
-        sums: sum of the clipped gradients by parameter, Shape (*shape).
-        powers: sum of their squared L2 norms by parameter.
-    """
+    """Mean loss of a mini-batch, and sums of the clipped gradients and of their squared norms."""
 
     loss: torch.Tensor
-    sums: dict[str, torch.Tensor]
+    sums: Tensors
     powers: dict[str, float]
 
 
 def clipped_gradients(
     model: torch.nn.Module,
-    parameters: dict[str, torch.Tensor],
+    parameters: Tensors,
     inputs: torch.Tensor,
     labels: torch.Tensor,
     loss: Loss,
@@ -287,15 +267,7 @@ def clipped_gradients(
     """Clip each sample's gradient of each parameter to an L2 norm, g / max(1, ||g|| / bound).
 
     Samples are processed in chunks of `MAX_VALUES` gradient values; dropout draws a mask for each
-    sample.
-
-    Args:
-        model: its own parameters are not changed.
-        parameters: parameters at which gradients are computed, Shape (*shape).
-        inputs: Shape (B, *shape).
-        labels: Shape (B).
-        loss: see `gleak.models.differentiation`.
-        bound: largest norm.
+    sample. Arguments as for `LocalGradient.__call__`.
     """
     detached = {name: value.detach() for name, value in parameters.items()}
     sums = {name: torch.zeros_like(value) for name, value in detached.items()}

@@ -21,7 +21,7 @@ from gleak.models.layer_search import (
     first_dense_input,
     last_dense_input,
 )
-from gleak.models.parameters import trained_parameters
+from gleak.models.parameters import Tensors, trained_parameters
 
 Features = Callable[["torch.Tensor"], "torch.Tensor"]
 """Function from samples, Shape (N, *shape), to their representations, Shape (N, E)."""
@@ -43,9 +43,8 @@ class Soteria(DefenseSpec):
     In the authors' code the denominator is r_i, or r_i + 0.1, without its absolute value, so that a
     negative element changes the sign of its term and terms may cancel; ours follows the derivation.
     For positive representations, of sigmoids and ReLUs, only the 0.1 differs. An element that
-    is zero, as after a ReLU, adds nothing to the sum: its derivative is zero too and the column
-    contains nothing of that sample. With the 0.1 it adds nothing either. Elements that are zero in
-    the whole batch count as pruned first, as with the authors, which does not change the update.
+    is zero, as after a ReLU, adds nothing to the sum, with the 0.1 neither: its derivative is zero
+    too. Elements that are zero in the whole batch count as pruned first, as with the authors.
 
     The representation is that of the broadcast model in evaluation mode, without dropout. In an
     update of several rounds or local steps each of them gets the same mask. Gradients of other
@@ -87,12 +86,8 @@ class Soteria(DefenseSpec):
 
     @override
     def with_samples(
-        self,
-        update: dict[str, torch.Tensor],
-        model: torch.nn.Module,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
+        self, update: Tensors, model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> Tensors:
         with evaluating(model):
             entry = self._entry(model, inputs[:1])
             sums = sensitivities(model, entry, inputs, self.probes)
@@ -155,15 +150,7 @@ def sensitivities(
 
 
 def exact_norms(features: Features, samples: torch.Tensor) -> torch.Tensor:
-    """Compute the norm of the derivative of each element by its sample, ||dr_i / dX||.
-
-    Args:
-        features: differentiable.
-        samples: Shape (N, *shape).
-
-    Returns:
-        Shape (N, E).
-    """
+    """Compute ||dr_i / dX|| of each element by its sample, Shape (N, E), for (N, *shape)."""
     attached = samples.detach().requires_grad_()
     values = features(attached)
     elements = values.shape[1]
@@ -171,12 +158,9 @@ def exact_norms(features: Features, samples: torch.Tensor) -> torch.Tensor:
     for chunk in memory_slices(elements, samples.shape):
         indices = torch.arange(elements, device=values.device)[chunk]
         one_hot = torch.nn.functional.one_hot(indices, elements).to(values)
+        outputs = one_hot[:, None].expand(-1, *values.shape)
         (derivatives,) = torch.autograd.grad(
-            values,
-            attached,
-            one_hot[:, None].expand(-1, *values.shape),
-            retain_graph=True,
-            is_grads_batched=True,
+            values, attached, outputs, retain_graph=True, is_grads_batched=True
         )
         norms.append(torch.linalg.vector_norm(derivatives.flatten(2), dim=2))
     return torch.cat(norms).T
@@ -189,14 +173,6 @@ def estimated_norms(features: Features, samples: torch.Tensor, probes: int) -> t
     standard deviation of a norm is at most 1 / sqrt(2 probes), and 0 for a row with one entry. J v
     is the derivative of u^T J v by u, for any u, which needs no forward-mode differentiation.
     Random numbers are drawn from torch's global CPU generator, so that the device changes no draw.
-
-    Args:
-        features: twice differentiable, as piecewise linear functions are.
-        samples: Shape (N, *shape).
-        probes: number of directions.
-
-    Returns:
-        Shape (N, E).
     """
     attached = samples.detach().requires_grad_()
     values = features(attached)

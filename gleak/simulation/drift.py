@@ -42,13 +42,12 @@ def measure_drift(
     Logs a warning if the drift of a victim is larger than `MAX_DRIFT`.
 
     Args:
-        client: client of the victims.
-        network: network with the broadcast parameters; not changed.
+        client: of the victims.
+        network: with the broadcast parameters; not changed.
         inputs: Shape (V, N, *shape).
         labels: Shape (V, N).
-        seed: seed of the run.
-        clients_per_update: clients of each victim, with equal shares of its samples
-            (`DefenseSpec.clients_per_update`).
+        seed: of the run.
+        clients_per_update: of each victim, with equal shares of its samples.
 
     Returns:
         Shape (V); None for clients with one step.

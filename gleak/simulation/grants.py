@@ -15,7 +15,6 @@ from gleak.artifacts.private import Private
 from gleak.runtime.seeding import stream
 
 AUXILIARY = 64
-MID_GREY = 0.5
 READ_AT_ONCE = 1024
 
 
@@ -54,14 +53,8 @@ def make_grants(
       reads off the running statistics that a client sends with its update; Shape (V, 2, K), with K
       zero if there are no such layers.
 
-    Samples of the victims are never granted, but they are included in the mean.
-
-    Args:
-        dataset: dataset of the samples.
-        private: samples of the victims.
-        statistics: of the victims in batch normalisation layers, Shape (V, 2, K).
-        free: positions of the training samples that no victim has.
-        seed: seed of the run.
+    Samples of the victims are never granted, but they are included in the mean. ``free`` are the
+    positions of the training samples that no victim has.
     """
     same_class = _draw_of_classes(dataset.train_labels, free, private.labels, seed)
     auxiliary = _draw_auxiliary(dataset.train_labels, free, seed)
@@ -81,9 +74,8 @@ def make_grants(
         "auxiliary_labels": dataset.train_labels[auxiliary][None],
     }
     return [
-        Granted(spec=private.spec, grant=grant, shared=shared, values=values)
-        for shared, grants in ((False, for_each), (True, for_all))
-        for grant, values in grants.items()
+        Granted(spec=private.spec, grant=grant, shared=grant in for_all, values=values)
+        for grant, values in {**for_each, **for_all}.items()
     ]
 
 
@@ -101,18 +93,14 @@ def _draw_of_classes(
     members = {label: free[classes == label] for label in np.unique(wanted)}
     if not all(map(len, members.values())):
         return np.empty((len(wanted), 0), dtype=int)
-    streams = [stream(seed, "class sample", victim) for victim in range(len(wanted))]
-    return np.stack([_draw_like(*each, members) for each in zip(wanted, streams, strict=True)])
-
-
-def _draw_like(
-    labels: np.ndarray, random: np.random.Generator, members: dict[int, np.ndarray]
-) -> np.ndarray:
-    """Draw a sample of each label's class, repeating samples only if needed; Shape (N)."""
-    counts = zip(*np.unique(labels, return_counts=True), strict=True)
-    return np.concatenate(
-        [np.resize(random.permutation(members[label]), count) for label, count in counts]
-    )
+    drawn = []
+    for victim, victim_labels in enumerate(wanted):
+        random = stream(seed, "class sample", victim)
+        # samples are repeated only if there are too few
+        counts = zip(*np.unique(victim_labels, return_counts=True), strict=True)
+        samples = [np.resize(random.permutation(members[label]), count) for label, count in counts]
+        drawn.append(np.concatenate(samples))
+    return np.stack(drawn)
 
 
 def _draw_auxiliary(labels: np.ndarray, free: np.ndarray, seed: int) -> np.ndarray:
@@ -128,7 +116,7 @@ def _mean_input(dataset: Dataset) -> np.ndarray:
     """Compute the mean training sample, converting few samples to floats at a time."""
     count = len(dataset.train_labels)
     if not count:
-        return np.full(dataset.shape, MID_GREY, dtype=np.float32)
+        return np.full(dataset.shape, 0.5, dtype=np.float32)
     total = np.zeros(dataset.shape)
     for start in range(0, count, READ_AT_ONCE):
         chunk = slice(start, start + READ_AT_ONCE)

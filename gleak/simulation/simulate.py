@@ -40,15 +40,8 @@ def simulate_clients(
 ) -> None:
     """Simulate all victims; write ``update.h5``, ``granted/*.h5`` and ``private.h5``.
 
-    Args:
-        client: batches and local training of the clients.
-        defense: defence of the clients.
-        dataset_path: ``dataset.h5``.
-        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
-        folder: output folder.
-        spec: canonical path of the cell, written into the files.
-        seed: seed of the run.
-        device: "auto", "cpu" or "cuda".
+    The parameters are ``model.h5`` or ``parameters.h5``, as broadcast; the spec is the canonical
+    path of the cell, written into the files.
 
     Raises:
         IncompatibleError: the dataset cannot supply the batches.
@@ -81,13 +74,9 @@ def simulate_clients(
         perturbation=observed.perturbations,
         sent_bytes=observed.sent_bytes,
     )
-    update = Update(
-        spec=spec,
-        protocol=client.protocol,
-        update=observed.update,
-        broadcast=observed.broadcast,
-    )
-    update.write(folder / "update.h5")
+    protocol, update, broadcasts = client.protocol, observed.update, observed.broadcast
+    sent = Update(spec=spec, protocol=protocol, update=update, broadcast=broadcasts)
+    sent.write(folder / "update.h5")
     free = free_positions(dataset, private, client.split)
     write_truth(dataset, private, statistics, free, folder, seed)
 
@@ -101,9 +90,9 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
     batches may overlap. With unique labels the classes of a batch are random.
 
     Args:
-        client: gives the number and kind of batches (`ClientSpec.labels`, `ClientSpec.classes`).
-        labels: labels of the split, Shape (M); see `gleak.clients.base.check_batch`.
-        seed: seed of the run.
+        client: gives the number and kind of batches.
+        labels: of the split, Shape (M).
+        seed: of the run.
 
     Returns:
         Shape (V, N).
@@ -154,10 +143,7 @@ def _shuffled_classes(labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
 
 
 def log_perturbation(client: ClientSpec, defense: DefenseSpec, perturbations: np.ndarray) -> None:
-    """Log the mean perturbation; warn if noise dominates or depends on the form of the update.
-
-    Perturbations are those of each victim and round, Shape (V, R).
-    """
+    """Log the mean of perturbations, (V, R); warn if noise dominates or depends on the content."""
     mean, worst = perturbations.mean(), perturbations.max()
     log.info("defense %s: mean relative perturbation of the update %.3g", defense, mean)
     if defense.remedy and worst > MAX_PERTURBATION:

@@ -31,11 +31,11 @@ class Victim:
         number: index of the victim.
         inputs: Shape (N, *shape), on the device of the network.
         labels: Shape (N).
-        positions: positions of the samples of each round, Shape (B).
+        positions: of the samples of each round, Shape (B).
         gradient: substitute for the gradient in local steps, if the defence has one.
         memories: values not sent yet, for each of its clients.
-        perturbations: perturbation of each round so far.
-        sent_bytes: size of what one of its clients sent, of each round so far.
+        perturbations: of each round so far.
+        sent_bytes: mean over its clients, of each round so far.
     """
 
     number: int
@@ -57,10 +57,7 @@ class Streams:
     seed: int
 
     def draw(self, purpose: str, victim: int, number: int, member: int) -> torch.Generator:
-        """Return the stream of a victim's client, ``member``, in round ``number``.
-
-        Its purpose is "client" or "defense".
-        """
+        """Return the stream of a victim's client, ``member``, in round ``number``."""
         round_key = (number,) if self.client.rounds > 1 else ()
         member_key = (member,) if self.clients_per_update > 1 else ()
         return torch_stream(self.seed, purpose, victim, *round_key, *member_key)
@@ -92,12 +89,12 @@ class Simulation:
     """Victims and the server that broadcasts to them.
 
     Args:
-        client: client of the victims.
-        defense: defence of the victims.
-        network: network with the first parameters broadcast; changed in place by later rounds.
+        client: of the victims.
+        defense: of the victims.
+        network: with the first parameters broadcast; changed in place by later rounds.
         inputs: Shape (V, N, *shape).
         labels: Shape (V, N).
-        seed: seed of the run.
+        seed: of the run.
     """
 
     def __init__(
@@ -126,7 +123,6 @@ class Simulation:
         ]
 
     def run(self) -> Observed:
-        """Simulate all rounds."""
         several = self.client.rounds > 1
         broadcast: list[dict[str, np.ndarray]] = []
         rounds: list[dict[str, Encoded]] = []
@@ -153,7 +149,7 @@ class Simulation:
         names = broadcast[0] if several else {}
         return Observed(
             update=_join(rounds, axis=1),
-            broadcast={k: np.stack([each[k] for each in broadcast]) for k in names} or None,
+            broadcast={name: np.stack([one[name] for one in broadcast]) for name in names} or None,
             positions=np.stack(positions) if several else None,
             noise_multipliers=np.array(accounts) if accounts else None,
             perturbations=np.array([victim.perturbations for victim in victims]),
@@ -161,7 +157,6 @@ class Simulation:
         )
 
     def _observe(self, victim: Victim, number: int) -> dict[str, Encoded]:
-        """Compute a victim's update of one round as observed by the server."""
         positions = victim.positions[number].to(victim.labels.device)
         shares = split_among_clients(positions, self.defense.clients_per_update)
         sent, computed = zip(
@@ -175,7 +170,8 @@ class Simulation:
                 for name in observed
             }
         victim.perturbations.append(perturbation(observed, computed))
-        victim.sent_bytes.append(float(np.mean([size_in_bytes(update) for update in sent])))
+        bits = np.mean([sum(value.bits for value in update.values()) for update in sent])
+        victim.sent_bytes.append(float(bits) / 8)
         return observed
 
     def _send(
@@ -204,11 +200,6 @@ def split_among_clients(values: Tensor, clients_per_update: int) -> Tensor:
     return values.unflatten(0, (clients_per_update, -1))
 
 
-def size_in_bytes(update: Mapping[str, Encoded]) -> float:
-    """Return the size of the update of one or more clients as sent, before any entropy coding."""
-    return sum(encoded.bits for encoded in update.values()) / 8
-
-
 def _join(updates: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:
     """Concatenate updates along the axis of victims, 0, or rounds, 1."""
     if len(updates) == 1:
@@ -221,9 +212,9 @@ def perturbation(sent: Mapping[str, Encoded], computed: Sequence[Mapping[str, Te
     """Compute ||sent - computed|| / ||computed|| of one victim in one round.
 
     Args:
-        sent: update observed by the server; by parameter, decoded Shape (1, 1, *shape).
+        sent: update observed by the server; decoded Shape (1, 1, *shape).
         computed: update of each client without the defence, but with the norm at which it is sent
-            (`gleak.defenses.base.DefenseSpec.at_sent_norm`); Shape (1, *shape).
+            (`DefenseSpec.at_sent_norm`); Shape (1, *shape).
     """
     decoded = {name: torch.from_numpy(value.decode()[0]) for name, value in sent.items()}
     return relative_error(decoded, mean_of(computed))

@@ -180,11 +180,8 @@ class MKOR(CraftingSpec):
         )
         features_of = features_before(network, chain.dense[0].name)
         paths = craft_classes(chain.dense, features_of(probes), self, random)
-        layers = [
-            *(step.layer for step in chain.convolutions),
-            *(step.layer for step in chain.dense),
-        ]
-        for weight in (layer.weight for layer in layers):
+        weights = [step.layer.weight for step in chain.convolutions]
+        for weight in [*weights, *(step.layer.weight for step in chain.dense)]:
             noise = weight.new_empty(weight.shape).normal_(generator=random)
             weight.add_(self.cover * weight.std() * noise)
         if self.sink:

@@ -25,14 +25,8 @@ from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.studies.cell import LEVELS, Cell
 
 SAMPLES = 6
-
-
 BATCH = f"fedavg+batch_size={SAMPLES}"
-
-
 SCHEDULES = [(1, 6), (3, 6), (2, 3), (9, 2)]
-
-
 """Local steps and mini-batch: one pass and several, of one step and several."""
 
 

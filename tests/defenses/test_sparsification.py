@@ -12,11 +12,7 @@ from gleak.artifacts.encodings import Dense, Encoded, Factored
 from gleak.core.registry import parse
 
 SHAPES = {"weight": (4, 5), "bias": (3,), "scale": ()}
-
-
 SCOPES = st.sampled_from(["tensor", "global"])
-
-
 PERCENT = st.integers(0, 99)
 
 
@@ -62,16 +58,6 @@ def test_a_first_round_is_that_of_topk(percent: int, scope: str, update: dict[st
         np.testing.assert_array_equal(encoded.values, expected[name].values)
 
 
-@given(PERCENT, updates())
-def test_what_is_sent_is_at_least_as_large_as_what_is_kept(
-    percent: int, update: dict[str, Tensor]
-) -> None:
-    memory: dict[str, Tensor] = {}
-    for name, encoded in protect(percent, "tensor", update, memory).items():
-        assert np.abs(encoded.values[0, -1]).min() >= memory[name].abs().max().item()
-        assert encoded.indices.shape[-1] == -(-(100 - percent) * memory[name].numel() // 100)
-
-
 def test_small_values_are_sent_once_they_have_grown() -> None:
     """2 of 3 values wait; the slow one comes through when its sum has overtaken the others'."""
     update = {"w": torch.tensor([[5.0, 3.0, 2.0]]).repeat(3, 1)}
@@ -81,9 +67,7 @@ def test_small_values_are_sent_once_they_have_grown() -> None:
     np.testing.assert_array_equal(memory["w"], [0, 3, 6])
 
 
-def protect_random_mask(
-    update: dict[str, Tensor], keep: float = 0.25, seed: int = 0
-) -> dict[str, Encoded]:
+def masked(update: dict[str, Tensor], keep: float = 0.25, seed: int = 0) -> dict[str, Encoded]:
     spec = parse("defense", f"random_mask+keep={keep}")
     return spec.protect(update, torch.Generator().manual_seed(seed), {})
 
@@ -93,7 +77,7 @@ def test_the_share_of_each_parameter_and_round_is_exact(
     percent: int, size: int, rounds: int
 ) -> None:
     values = torch.arange(1, rounds * size + 1.0).reshape(rounds, size)
-    sent = protect_random_mask({"w": values}, percent / 100)["w"]
+    sent = masked({"w": values}, percent / 100)["w"]
     assert (sent.sent().sum(-1) == -(-percent * size // 100)).all()
     expected = np.where(sent.sent()[0], values.numpy(), 0)
     np.testing.assert_array_equal(sent.decode()[0], expected)
@@ -101,24 +85,20 @@ def test_the_share_of_each_parameter_and_round_is_exact(
 
 def test_positions_differ_between_clients_rounds_and_parameters() -> None:
     update = {"a": torch.ones(2, 60), "b": torch.ones(2, 60)}
-    one, other = (protect_random_mask(update, seed=seed) for seed in (0, 1))
+    one, other = (masked(update, seed=seed) for seed in (0, 1))
     rows = [*one["a"].sent()[0], *one["b"].sent()[0], *other["a"].sent()[0]]
     assert len({row.tobytes() for row in rows}) == len(rows)
 
 
 def test_every_position_is_as_likely_as_any_other() -> None:
     """4,000 masks of a quarter: a count's standard deviation is 27 around 1,000."""
-    counts = protect_random_mask({"w": torch.ones(4000, 3, 4)})["w"].sent()[0].sum(0)
+    counts = masked({"w": torch.ones(4000, 3, 4)})["w"].sent()[0].sum(0)
     assert counts.shape == (3, 4)
     assert np.abs(counts - 1000).max() < 5 * (4000 * 0.25 * 0.75) ** 0.5
 
 
 BASES = ["random", "best"]
-
-
 MATRICES = [(6, 5), (5, 30), (8, 2, 3, 3), (7, 1, 9)]
-
-
 CASES = st.tuples(
     st.sampled_from(MATRICES), st.integers(1, 4), st.integers(1, 3), st.integers(0, 99)
 )
@@ -132,11 +112,6 @@ def low_rank(values: np.ndarray, spec: str, seed: int = 0) -> Factored | Dense:
     defense = parse("defense", f"low_rank+{spec}")
     update = {"w": torch.from_numpy(values)}
     return defense.protect(update, torch.Generator().manual_seed(seed), {})["w"]
-
-
-def matrices(values: np.ndarray) -> np.ndarray:
-    """Shape (R, out, rest)."""
-    return values.reshape(*values.shape[:2], -1)
 
 
 @pytest.mark.parametrize("basis", BASES)
@@ -165,7 +140,7 @@ def test_the_best_basis_gives_the_nearest_matrix(
     values = normal((rounds, *shape), seed)
     found = matrices(low_rank(values, f"rank={rank}+basis=best").decode()[0])
     lost = ((matrices(values) - found) ** 2).sum((1, 2))
-    singular = np.linalg.svd(matrices(values.astype("f8")), compute_uv=False)
+    singular = np.linalg.svd(values.astype("f8").reshape(rounds, shape[0], -1), compute_uv=False)
     np.testing.assert_allclose(lost, (singular[:, rank:] ** 2).sum(1), rtol=1e-3, atol=1e-6)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from gleak.artifacts.encodings import check_encoded
 from gleak.core.registry import load, parse

@@ -114,6 +114,11 @@ def low_rank(values: np.ndarray, spec: str, seed: int = 0) -> Factored | Dense:
     return defense.protect(update, torch.Generator().manual_seed(seed), {})["w"]
 
 
+def matrices(values: np.ndarray) -> np.ndarray:
+    """Shape (R, out, rest)."""
+    return values.reshape(*values.shape[:2], -1)
+
+
 @pytest.mark.parametrize("basis", BASES)
 @given(case=CASES)
 def test_the_product_is_of_the_rank_and_projects_the_update(
@@ -140,7 +145,7 @@ def test_the_best_basis_gives_the_nearest_matrix(
     values = normal((rounds, *shape), seed)
     found = matrices(low_rank(values, f"rank={rank}+basis=best").decode()[0])
     lost = ((matrices(values) - found) ** 2).sum((1, 2))
-    singular = np.linalg.svd(values.astype("f8").reshape(rounds, shape[0], -1), compute_uv=False)
+    singular = np.linalg.svd(matrices(values.astype("f8")), compute_uv=False)
     np.testing.assert_allclose(lost, (singular[:, rank:] ** 2).sum(1), rtol=1e-3, atol=1e-6)
 
 

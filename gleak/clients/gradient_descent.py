@@ -78,12 +78,9 @@ def gradients(
 
 @dataclass(frozen=True)
 class Descent:
-    """Result of some steps of gradient descent.
+    """Parameters after some steps, their mean gradient, and mean losses before each, Shape (T).
 
-    Args:
-        parameters: after the last step.
-        mean_gradient: exact, whereas the difference of the parameters is rounded.
-        losses: mean loss over each mini-batch, before its step; Shape (T).
+    The mean gradient is exact, whereas the difference of the parameters is rounded.
     """
 
     parameters: Tensors
@@ -109,13 +106,8 @@ def descend(
     `gleak.models.stochastic`), but batch normalisation is as in the model. A model in training mode
     normalises by the batch, and the steps update its running statistics (buffers).
 
-    Args:
-        model: with the parameters before the first step; frozen ones are not trained.
-        inputs: Shape (N, *shape).
-        labels: Shape (N).
-        batches: positions of each step's samples, at least one step; see `mini_batches`.
-        protocol: learning rate and loss.
-        gradient: substitute for the gradient of each mini-batch, if a defence has one.
+    Batches are the positions of each step's samples, at least one step; see `mini_batches`. The
+    protocol gives learning rate and loss, a defence a substitute for the gradient.
     """
     compute = gradient or _loss_and_gradients
     parameters = {name: value.detach().clone() for name, value in trained_parameters(model).items()}

@@ -84,12 +84,6 @@ class CraftingSpec(Spec):
 
         A copy of the network is crafted: names and shapes must be equal, and positions too.
 
-        Args:
-            secret: with the seed of the crafting.
-            network: with the broadcast parameters, in evaluation mode; not changed.
-            shape: of a sample.
-            classes: number of outputs.
-
         Raises:
             ArtifactError: the secret is that of another network, or was changed.
             IncompatibleError: such a network cannot be crafted.

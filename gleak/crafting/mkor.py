@@ -122,11 +122,11 @@ class MKOR(CraftingSpec):
                 f"crafting {self} does not support the variational block of model {model}; "
                 "use precode=0"
             )
-        widths, classes = getattr(model, "hidden_layers", []), dataset.classes or 0
+        classes = dataset.classes or 0
         paths = classes * self.paths_per_class(getattr(model, "dropout", 0.0))
         activation = ACTIVATIONS.get(getattr(model, "activation", ""))
         cut = self.hiding != "naive" and activation in CUTTING
-        for number, width in enumerate(widths):
+        for number, width in enumerate(getattr(model, "hidden_layers", [])):
             needed = paths * (2 if cut and number == 0 else 1)
             if width < needed:
                 raise IncompatibleError(
@@ -219,9 +219,6 @@ def craft_classes(
     """Create one or several paths from the first dense layer to each class, in place.
 
     Features are the inputs of the first layer for synthetic images, Shape (M, E).
-
-    Raises:
-        IncompatibleError: as by `check_paths`.
     """
     with torch.no_grad():
         check_paths(steps, crafting)
@@ -232,7 +229,17 @@ def craft_classes(
             for step in steps:
                 step.layer.weight.zero_()
                 step.layer.bias.zero_()
-        rows = _begin(first.layer, classes * paths, pairs, crafting, random)
+        layer, width = first.layer, 2 if pairs else 1
+        if crafting.hiding == "naive":
+            rows = torch.arange(classes * paths)[:, None]
+            layer.weight[rows] = 1 / layer.in_features
+        else:
+            chosen = torch.randperm(layer.out_features, generator=random)[: width * classes * paths]
+            rows = chosen.view(-1, width)
+        if pairs:
+            kept, mirrored = rows.unbind(1)
+            layer.weight[mirrored] = crafting.alpha * layer.weight[kept]
+            layer.bias[mirrored] = crafting.alpha * layer.bias[kept]
         carriers, values = rows, first.activation(first.layer(features))
         for step in others[:-1]:
             carriers = _extend(step, carriers, values, None, crafting, random)[:, None]
@@ -245,15 +252,10 @@ def craft_classes(
 def path_gains(
     steps: Sequence[DenseStep], features: torch.Tensor, rows: torch.Tensor
 ) -> torch.Tensor:
-    """Compute the derivative of each class's logit by the pre-activations of its neurons.
+    """Compute the derivative of each class's logit by the pre-activations of its neurons, the rows.
 
-    Args:
-        steps: the dense layers, as they are broadcast.
-        features: Shape (M, E), inputs of the first layer for synthetic images, averaged over.
-        rows: Shape (classes, K), neurons of the first layer.
-
-    Returns:
-        Shape (classes, K); with a ReLU, the derivative where the neurons are active.
+    It is averaged over the inputs of the first layer for synthetic images, Shape (M, E), and with a
+    ReLU that where the neurons are active. Shape (classes, K), as the rows.
     """
     with torch.enable_grad():
         first, *others = steps
@@ -272,12 +274,7 @@ def path_gains(
 
 
 def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
-    """Check that the dense layers have enough neurons for the paths of all classes.
-
-    Raises:
-        IncompatibleError: fewer than two dense layers, one without a bias, or too few neurons in
-            one of them.
-    """
+    """Check that there are dense layers with biases and enough neurons for all classes."""
     first = steps[0]
     for step in steps:
         if step.layer.bias is None:
@@ -297,23 +294,6 @@ def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
             )
 
 
-def _begin(
-    layer: torch.nn.Linear, paths: int, pairs: bool, crafting: MKOR, random: torch.Generator
-) -> torch.Tensor:
-    """Choose neurons of the first layer, one or a pair for each path; Shape (paths, 1 or 2)."""
-    if crafting.hiding == "naive":
-        rows = torch.arange(paths)[:, None]
-        layer.weight[rows] = 1 / layer.in_features
-        return rows
-    width = 2 if pairs else 1
-    rows = torch.randperm(layer.out_features, generator=random)[: width * paths].view(-1, width)
-    if pairs:
-        kept, mirrored = rows.unbind(1)
-        layer.weight[mirrored] = crafting.alpha * layer.weight[kept]
-        layer.bias[mirrored] = crafting.alpha * layer.bias[kept]
-    return rows
-
-
 def _extend(
     step: DenseStep,
     carriers: torch.Tensor,
@@ -324,13 +304,8 @@ def _extend(
 ) -> torch.Tensor:
     """Extend each path by one more layer; return the neurons of the paths in it, Shape (paths).
 
-    Args:
-        step: the layer.
-        carriers: neurons of the paths before it, Shape (paths, 1 or 2).
-        values: Shape (M, inputs), inputs of the layer for synthetic images.
-        outputs: neurons to which the paths lead, Shape (paths); None: chosen here.
-        crafting: the spec.
-        random: chooses neurons and draws noise.
+    ``carriers`` are those before it, Shape (paths, 1 or 2), ``values`` its inputs for synthetic
+    images, Shape (M, inputs). It chooses the neurons if there are no ``outputs``, Shape (paths).
     """
     layer, paths = step.layer, len(carriers)
     if crafting.hiding == "naive":
@@ -382,13 +357,8 @@ def grey_responses(
     """Compute the features of grey images, by which a server converts features into intensities.
 
     The mapping from intensities to features (activations, batch normalisation, unchanged weights,
-    padding) is thus inverted without being modelled.
-
-    Args:
-        network: crafted.
-        chain: its layers.
-        channels: Shape (K), channels of the last convolution that carry views.
-        shape: of an image.
+    padding) is thus inverted without being modelled. Channels, Shape (K), are those of the last
+    convolution that carry views.
 
     Returns:
         ``levels``, Shape (L), the intensities; ``responses``, Shape (L, K, values, values).

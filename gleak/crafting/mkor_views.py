@@ -41,13 +41,10 @@ class View:
 
 @dataclass(frozen=True)
 class Tap:
-    """One-hot kernel of a view.
+    """One-hot kernel that makes a view of another, the source, an index of the previous views.
 
-    Args:
-        source: index of its input among the previous views.
-        row, column: position of the kernel's one, relative to its centre.
-        reverses: True if intensities are subtracted from 1.
-        view: the view in the output channel.
+    Row and column are the position of the kernel's one, relative to its centre. If it reverses,
+    intensities are subtracted from 1.
     """
 
     source: int
@@ -61,11 +58,7 @@ class Tap:
 class Windows:
     """Positions of the values of all channels on the image, in pixels.
 
-    Args:
-        scale: between the windows of neighbouring values.
-        extent: side of a window.
-        values: number of values along a side.
-        side: of the image.
+    The scale lies between the windows of neighbouring values; the extent is a window's side.
     """
 
     scale: int
@@ -89,13 +82,10 @@ class Layout:
 def plan_views(
     steps: Sequence[ConvolutionStep], shape: Sequence[int], directions: int | None
 ) -> Layout:
-    """Plan the views of all channels.
+    """Plan the views of all channels, of images of a shape.
 
-    Args:
-        steps: the convolutions.
-        shape: shape of an image, (C, H, H).
-        directions: number of downsampling convolutions, counted from the last, that copy channels
-            four times; None: as many as the numbers of channels allow.
+    ``directions`` is the number of downsampling convolutions, counted from the last, that copy
+    channels four times; None: as many as the numbers of channels allow.
 
     Raises:
         IncompatibleError: the network downsamples images in other ways or has too few channels.
@@ -210,13 +200,11 @@ def view_arrays(layout: Layout, channels: np.ndarray) -> dict[str, np.ndarray]:
 
 @dataclass
 class Signal:
-    """Channels that carry the image at some layer of the network.
+    """Channels that carry the image at some layer of the network; Shape (K).
 
-    Args:
-        channels: Shape (K), their indices.
-        gain, offset: Shape (K), a value is gain times intensity plus offset; 1 and 0 after the
-            first convolution, so that factors of `beta` compound.
-        centre: of the values, subtracted before the next activation; None: values are positive.
+    A value is gain times intensity plus offset, 1 and 0 after the first convolution, so that
+    factors of `beta` compound. The centre of the values, None if they are positive, is subtracted
+    before the next activation.
     """
 
     channels: torch.Tensor

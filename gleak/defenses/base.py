@@ -82,11 +82,7 @@ class DefenseSpec(Spec):
             )
 
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
-        """Raise if the defence does not support a network.
-
-        Args:
-            network: untrained, in the mode in which clients train it; not changed.
-            shape: shape of a sample.
+        """Raise if the defence does not support a network, in the mode in which clients train it.
 
         Raises:
             IncompatibleError: the network is not supported.
@@ -115,9 +111,7 @@ class DefenseSpec(Spec):
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """Apply the defence to one client's update and encode the result.
-
-        The default encodes the update without changing it.
+        """Apply the defence to one client's update and encode the result; by default, encode it.
 
         Args:
             update: by parameter, Shape (R, *shape).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 from typing_extensions import override
@@ -136,21 +136,16 @@ class FedCDP(DefenseSpec):
     For each sample i and layer l, g_il becomes g_il / max(1, ||g_il|| / C) (ROG Equation 17), and
     a step is taken along (sum_i g_il + n_l) / B, with independent Gaussian n_l (Equation 18). A
     layer is a parameter: weight and bias are clipped separately, as in the code of Wei et al. and
-    of ROG. A client with several local steps does this at each of them, as Wei et al. do, so its
-    update needs no further protection; its loss and dropout are those of a client without defence.
+    of ROG. A client with several local steps does this at each of them, as Wei et al. do.
 
-    The noise is given in one of two ways.
-
-    - ``sigma``: n_l has the standard deviation sigma C, added once per mini-batch (Wei et al.'s
-      code, and the noise multiplier of accountants). The epsilon of `gleak.metrics.epsilon` is a
-      guarantee.
-    - ``snr`` in decibel: each sample's clipped g_il is the signal, of power ||g_il||^2 over its
-      number of values, and its noise is weaker by 10^(snr / 10). In ROG's code every sample gets
-      noise of its own; n_l is their sum, drawn at once. That code takes one step only, whatever the
-      local epochs (`fedsgd` here), takes the variance for the power, adds no noise to the first
-      sample of a batch, and is set to C = 2, where the text has 4. Noise that depends on the data
-      guarantees nothing: epsilon is then that of noise of the same strength, had it been fixed in
-      advance. ROG reports such numbers for its SNR too.
+    - With ``sigma``, n_l has the standard deviation sigma C, added once per mini-batch (Wei et
+      al.'s code, and the noise multiplier of accountants): `gleak.metrics.epsilon` is a guarantee.
+    - With ``snr``, each sample's clipped g_il is the signal, of power ||g_il||^2 over its number of
+      values, and its noise is weaker by 10^(snr / 10); n_l is their sum, drawn at once. ROG's code
+      takes one step only, whatever the local epochs (`fedsgd` here), takes the variance for the
+      power, adds no noise to the first sample of a batch, and is set to C = 2, where the text has
+      4. Noise that depends on the data guarantees nothing: epsilon is then, as in ROG, that of
+      noise of the same strength, had it been fixed in advance.
 
     ``clip`` and the noise are in the unit of gradients, whatever is sent: a difference of weights
     results from the same steps. Every sample needs a gradient of its own, so layers that normalise
@@ -231,55 +226,32 @@ class NoisyGradient(LocalGradient):
         labels: torch.Tensor,
         loss: Loss,
     ) -> tuple[torch.Tensor, Tensors]:
+        """Process samples in chunks of `MAX_VALUES` gradient values; dropout masks each of them."""
         self.defense.check_network(model, tuple(inputs.shape[1:]))
-        clipped = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
+        clip = self.defense.clip
+        detached = {name: value.detach() for name, value in parameters.items()}
+        sums = {name: torch.zeros_like(value) for name, value in detached.items()}
+        powers, losses = dict.fromkeys(detached, 0.0), []
+        size = max(1, MAX_VALUES // sum(value.numel() for value in detached.values()))
+        with stochastic_training_mode(model, inputs):
+            for x, y in zip(inputs.split(size), labels.split(size), strict=True):
+                sample_losses, gradients = sample_gradients(model, detached, x, y, loss)
+                losses.append(sample_losses)
+                for name, gradient in gradients.items():
+                    norms = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1)
+                    factors = 1 / (norms / clip).clamp(min=1)
+                    sums[name] += torch.tensordot(factors, gradient, dims=1)
+                    powers[name] += float((factors * norms).square().sum())
         deviations = {
-            name: self.defense.deviation(clipped.powers[name], total.numel())
-            for name, total in clipped.sums.items()
+            name: self.defense.deviation(powers[name], total.numel())
+            for name, total in sums.items()
         }
         # the composition of Gaussian mechanisms, 1 / sqrt(sum_l (2C / s_l)^2): replacing a sample
         # changes the sum of a layer by at most 2C
-        ratios = 2 * self.defense.clip / torch.tensor([*deviations.values()], dtype=torch.float64)
+        ratios = 2 * clip / torch.tensor([*deviations.values()], dtype=torch.float64)
         self.noise_multipliers.append(float(1 / torch.linalg.vector_norm(ratios)))
         noisy = {
             name: (total + deviations[name] * torch.randn(total.shape).to(total)) / len(labels)
-            for name, total in clipped.sums.items()
+            for name, total in sums.items()
         }
-        return clipped.loss, noisy
-
-
-class ClippedGradients(NamedTuple):
-    """Mean loss of a mini-batch, and sums of the clipped gradients and of their squared norms."""
-
-    loss: torch.Tensor
-    sums: Tensors
-    powers: dict[str, float]
-
-
-def clipped_gradients(
-    model: torch.nn.Module,
-    parameters: Tensors,
-    inputs: torch.Tensor,
-    labels: torch.Tensor,
-    loss: Loss,
-    bound: float,
-) -> ClippedGradients:
-    """Clip each sample's gradient of each parameter to an L2 norm, g / max(1, ||g|| / bound).
-
-    Samples are processed in chunks of `MAX_VALUES` gradient values; dropout draws a mask for each
-    sample. Arguments as for `LocalGradient.__call__`.
-    """
-    detached = {name: value.detach() for name, value in parameters.items()}
-    sums = {name: torch.zeros_like(value) for name, value in detached.items()}
-    powers, losses = dict.fromkeys(detached, 0.0), []
-    size = max(1, MAX_VALUES // sum(value.numel() for value in detached.values()))
-    with stochastic_training_mode(model, inputs):
-        for x, y in zip(inputs.split(size), labels.split(size), strict=True):
-            sample_losses, gradients = sample_gradients(model, detached, x, y, loss)
-            losses.append(sample_losses)
-            for name, gradient in gradients.items():
-                norms = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1)
-                factors = 1 / (norms / bound).clamp(min=1)
-                sums[name] += torch.tensordot(factors, gradient, dims=1)
-                powers[name] += float((factors * norms).square().sum())
-    return ClippedGradients(torch.cat(losses).mean(), sums, powers)
+        return torch.cat(losses).mean(), noisy

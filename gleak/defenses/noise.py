@@ -71,22 +71,21 @@ class NoiseSpec(DefenseSpec):
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        scales = self._scales(update)
-        return {
-            name: encode(value + scales[name] * self.noise(value, generator))
-            for name, value in update.items()
-        }
-
-    def _scales(self, update: Tensors) -> dict[str, torch.Tensor | float]:
-        """Return the standard deviation of the noise by parameter: a number or (R, 1, ...)."""
+        stds: dict[str, torch.Tensor | float] = dict.fromkeys(update, self.std)
         if self.unit == "norm":
             count = sum(value[0].numel() for value in update.values())
             std = self.std * update_norms(update) / math.sqrt(count)
-            return {name: per_round(std.to(value.dtype), value) for name, value in update.items()}
-        if self.unit == "deviation":
-            stds = {k: v.reshape(len(v), -1).std(1, correction=0) for k, v in update.items()}
-            return {name: self.std * per_round(stds[name], update[name]) for name in update}
-        return dict.fromkeys(update, self.std)
+            stds = {name: per_round(std.to(value.dtype), value) for name, value in update.items()}
+        elif self.unit == "deviation":
+            flat = {name: value.reshape(len(value), -1) for name, value in update.items()}
+            stds = {
+                name: self.std * per_round(rows.std(1, correction=0), update[name])
+                for name, rows in flat.items()
+            }
+        return {
+            name: encode(value + stds[name] * self.noise(value, generator))
+            for name, value in update.items()
+        }
 
     @abstractmethod
     def noise(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -58,26 +58,19 @@ class QuantizerSpec(DefenseSpec):
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        norms = self._norms(update)
-        return {name: self._send(value, norms[name], generator) for name, value in update.items()}
-
-    def _norms(self, update: Tensors) -> Tensors:
-        """Compute ||g||_p for each parameter and round, in double precision; Shape (R)."""
         norm = partial(torch.linalg.vector_norm, ord=self.order, dtype=torch.float64)
         norms = {name: norm(value.reshape(len(value), -1), dim=1) for name, value in update.items()}
-        if self.scope == "tensor":
-            return norms
-        return dict.fromkeys(norms, norm(torch.stack(list(norms.values())), dim=0))
-
-    def _send(
-        self, value: torch.Tensor, norm: torch.Tensor, generator: torch.Generator
-    ) -> Quantized:
-        norm = norm.to(value.dtype)
-        of_round = per_round(norm, value)
-        shares = torch.where(of_round > 0, value.abs() / of_round, 0)
-        numbers = self.rounded(self.steps * shares, generator).clamp(max=self.steps)
-        codes = (value.sign() * numbers).to(torch.int8)
-        return self.encoding(codes.numpy()[None], (norm / self.steps).numpy()[None])
+        if self.scope == "global":
+            norms = dict.fromkeys(norms, norm(torch.stack(list(norms.values())), dim=0))
+        sent: dict[str, Encoded] = {}
+        for name, value in update.items():
+            height = norms[name].to(value.dtype)
+            of_round = per_round(height, value)
+            shares = torch.where(of_round > 0, value.abs() / of_round, 0)
+            numbers = self.rounded(self.steps * shares, generator).clamp(max=self.steps)
+            codes = (value.sign() * numbers).to(torch.int8)
+            sent[name] = self.encoding(codes.numpy()[None], (height / self.steps).numpy()[None])
+        return sent
 
 
 @register("quantize")

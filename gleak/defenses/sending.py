@@ -16,9 +16,7 @@ from gleak.runtime.seeding import drawing_from
 class RoundStreams:
     """Random streams of one client in one round.
 
-    Args:
-        training: for local training, and for defences that use the samples.
-        defense: for defences that only use the update.
+    ``training`` is also for defences that use the samples, ``defense`` for those that do not.
     """
 
     training: torch.Generator
@@ -55,10 +53,7 @@ def send_update(
 
 
 def protect(
-    defense: DefenseSpec,
-    update: Tensors,
-    generator: torch.Generator,
-    memory: Memory,
+    defense: DefenseSpec, update: Tensors, generator: torch.Generator, memory: Memory
 ) -> dict[str, Encoded]:
     """Apply `DefenseSpec.protect`; parameters without values, so without norms, are left alone."""
     filled = {name: value for name, value in update.items() if value.numel()}

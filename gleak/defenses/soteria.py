@@ -34,11 +34,10 @@ class Soteria(DefenseSpec):
     A column belongs to an element r_i of the representation r(X), the input of that layer for a
     sample X. The defence looks for another representation r' that differs from r in few elements
     (an L0 budget) and maximises the distance of an attacker's sample X' from X. To first order
-    X - X' is the inverse of dr/dX times r - r'. Setting r_i to zero moves the sample by
-    ||r_i (dr_i/dX)^-1|| = |r_i| / ||dr_i/dX||, because the norm of the pseudo-inverse of a row is
-    the inverse of the row's norm. So elements with the smallest derivative relative to their
-    magnitude are pruned first: those whose sum over the batch of ||dr_i/dX|| / |r_i| is below the
-    ``percentile``.
+    X - X' is the inverse of dr/dX times r - r', so setting r_i to zero moves the sample by
+    ||r_i (dr_i/dX)^-1|| = |r_i| / ||dr_i/dX||. Elements with the smallest derivative relative to
+    their magnitude are pruned first: those whose sum over the batch of ||dr_i/dX|| / |r_i| is below
+    the ``percentile``.
 
     In the authors' code the denominator is r_i, or r_i + 0.1, without its absolute value, so that a
     negative element changes the sign of its term and terms may cancel; ours follows the derivation.
@@ -123,17 +122,10 @@ def evaluating(network: torch.nn.Module) -> Iterator[None]:
 def sensitivities(
     network: torch.nn.Module, entry: DenseInput, inputs: torch.Tensor, probes: int | None
 ) -> torch.Tensor:
-    """Compute the sum of ||dr_i / dX|| / |r_i| over samples X for each element r_i.
+    """Compute the sum of ||dr_i / dX|| / |r_i| over samples X for each element r_i; Shape (E).
 
-    Args:
-        network: in evaluation mode.
-        entry: layer whose input is the representation, for any samples.
-        inputs: Shape (N, *shape).
-        probes: random directions to estimate derivatives; None: exact. With at most that many
-            elements derivatives are exact too, at no higher cost.
-
-    Returns:
-        Shape (E), in double precision. A sample in which an element is zero adds nothing to it.
+    Derivatives are estimated from that many probes, or exact if there are no more elements than
+    probes, at no higher cost. A sample in which an element is zero adds nothing to it.
     """
     features, elements = features_before(network, entry.layer), entry.embeddings.shape[1]
     total = inputs.new_zeros(elements, dtype=torch.float64)

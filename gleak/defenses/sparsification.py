@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -68,7 +67,11 @@ class Threshold(DefenseSpec):
     ) -> dict[str, Encoded]:
         rounds = zip(*(value.split(1) for value in update.values()), strict=True)
         sent = [self._send(dict(zip(update, one, strict=True)), memory) for one in rounds]
-        return {name: _concatenate([one[name] for one in sent]) for name in update}
+        joined = {name: Sparse.stack([one[name] for one in sent]) for name in update}
+        return {
+            name: Sparse(one.indices.swapaxes(0, 1), one.values.swapaxes(0, 1), one.shape)
+            for name, one in joined.items()
+        }
 
     def _send(self, update: Tensors, memory: Memory) -> dict[str, Sparse]:
         """Encode one round, by parameter Shape (1, *shape), and update the memory in place."""
@@ -142,17 +145,14 @@ class LowRank(DefenseSpec):
         if value.ndim < 3 or min(value.shape[1], value[0, 0].numel()) <= self.rank:
             return encode(value)
         matrix = value.flatten(2)
-        left = self._basis(matrix, generator)
+        if self.basis == "best":
+            left = torch.linalg.svd(matrix, full_matrices=False).U[..., : self.rank]
+        else:
+            drawn = matrix.new_empty(*matrix.shape[:2], self.rank).normal_(generator=generator)
+            left = torch.linalg.qr(drawn).Q
         right = left.mT @ matrix
         shape = np.array(value.shape[1:], dtype=np.int64)
         return Factored(left.numpy()[None], right.numpy()[None], shape)
-
-    def _basis(self, matrix: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Return orthonormal columns for each round; Shape (R, out, rank)."""
-        if self.basis == "best":
-            return torch.linalg.svd(matrix, full_matrices=False).U[..., : self.rank]
-        directions = matrix.new_empty(*matrix.shape[:2], self.rank).normal_(generator=generator)
-        return torch.linalg.qr(directions).Q
 
 
 def encode_largest(update: Tensors, share: Fraction, scope: Scope) -> dict[str, Sparse]:
@@ -193,8 +193,3 @@ def encode_sparse(value: torch.Tensor, mask: np.ndarray) -> Sparse:
         indices[0, row, : len(positions)] = positions
         kept[0, row, : len(positions)] = line[positions]
     return Sparse(indices, kept, np.array(value.shape[1:], dtype=np.int64))
-
-
-def _concatenate(rounds: Sequence[Sparse]) -> Sparse:
-    joined = Sparse.stack(rounds)
-    return Sparse(joined.indices.swapaxes(0, 1), joined.values.swapaxes(0, 1), joined.shape)

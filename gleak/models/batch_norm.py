@@ -41,14 +41,8 @@ class InputStatistics:
 def input_statistics(network: torch.nn.Module, inputs: torch.Tensor) -> list[InputStatistics]:
     """Compute the statistics that the samples of each victim have in batch normalisation layers.
 
-    Victims are computed together only where samples do not interact.
-
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (V, N, *shape).
-
-    Returns:
-        One entry for each pass through such a layer, in order; differentiable.
+    Victims, Shape (V, N, *shape), are computed together only where samples do not interact. There
+    is one entry for each pass through such a layer, in order; differentiable.
     """
     if interacting_layer(network, tuple(inputs.shape[2:])) is None:
         return _statistics_together(network, inputs)

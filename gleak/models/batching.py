@@ -1,8 +1,7 @@
 """Batches cut into slices that fit into memory, where samples do not interact.
 
-Samples interact, that is, change each other's logits, in networks that normalise by statistics of
-the batch, subtract its mean or compare samples. Such a batch must not be cut, nor mixed with
-another client's.
+Samples interact, that is, change each other's logits, in networks that normalise by the batch or
+compare samples. Such a batch must not be cut, nor mixed with another client's.
 """
 
 from __future__ import annotations

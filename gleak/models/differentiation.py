@@ -77,13 +77,9 @@ def has_kinks(network: torch.nn.Module, inputs: torch.Tensor) -> bool:
     """Return True if a network computes a ReLU, a maximum or another function with kinks.
 
     The derivatives of the logits at the inputs of such a function have exact zeros, at places that
-    depend on the samples. Where no logit depends on a value, its derivative is zero for all
-    samples, which does not count. All operations of the forward pass are compared, also those
-    outside of modules.
-
-    Args:
-        network: in the mode in which it runs; not changed.
-        inputs: random samples, an even number of which the halves are compared; Shape (N, *shape).
+    depend on the samples: two halves of random inputs, Shape (N, *shape), are compared. Where no
+    logit depends on a value, its derivative is zero for all samples, which does not count. All
+    operations of the forward pass are compared, also those outside of modules.
     """
     copied = double_copy(network, inputs)
     first, second = (_zero_slopes(copied, half.to(dtype_of(copied))) for half in inputs.chunk(2))
@@ -101,24 +97,18 @@ def _zero_slopes(network: torch.nn.Module, inputs: torch.Tensor) -> list[torch.T
 
         samples = inputs.clone().requires_grad_()
         logits = network(samples * 1)
-        for node in _operations(logits.grad_fn):
-            node.register_hook(note)
+        seen: set[torch.autograd.graph.Node | None] = {None}
+        waiting = [logits.grad_fn]
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                node.register_hook(note)
+                waiting += [earlier for earlier, _ in node.next_functions]
         if logits.requires_grad:
             weights = torch.linspace(1, 2, logits.shape[1]).to(logits).expand_as(logits)
             torch.autograd.grad(logits, samples, weights, allow_unused=True)
         return zeros
-
-
-def _operations(last: torch.autograd.graph.Node | None) -> Iterator[torch.autograd.graph.Node]:
-    """Yield the differentiable operations that lead to a value, by the last of them."""
-    seen: set[torch.autograd.graph.Node] = set()
-    waiting = [last]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
-            waiting += [earlier for earlier, _ in node.next_functions]
 
 
 def sample_gradients(
@@ -131,11 +121,11 @@ def sample_gradients(
 ) -> tuple[torch.Tensor, Tensors]:
     """Compute the loss and the gradient of each sample separately.
 
-    Samples are processed one by one if torch cannot vectorise a layer, such as recurrent ones.
-    Layers that draw random numbers draw for each sample.
+    Samples, which must not interact, are processed one by one if torch cannot vectorise a layer,
+    such as recurrent ones. Layers that draw random numbers draw for each sample.
 
     Args:
-        model: its parameters are not changed; its samples must not interact.
+        model: its own parameters are not changed.
         parameters: at which the gradients are taken.
         inputs: Shape (B, *shape).
         labels: Shape (B).
@@ -143,7 +133,7 @@ def sample_gradients(
         at_once: number of samples that are vectorised together; None: all.
 
     Returns:
-        Losses, Shape (B), and for each parameter the gradients, Shape (B, *shape).
+        Losses, Shape (B), and gradients, Shape (B, *shape).
     """
     of_one = torch.func.grad_and_value(partial(_sample_loss, model, loss))
     of_all = torch.func.vmap(

@@ -8,12 +8,7 @@ from itertools import zip_longest
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.models.layer_search import features_before
-from gleak.models.parameters import (
-    independent_copy,
-    random_samples,
-    trained_parameters,
-    unwrapped,
-)
+from gleak.models.parameters import independent_copy, random_samples, trained_parameters, unwrapped
 from gleak.models.stochastic import sampling_layers, stochastic_training_mode
 from gleak.models.tracing import Pass, describe_layer, failing_layer, layer_without_graph, trace
 
@@ -65,12 +60,7 @@ def check_trainable(network: torch.nn.Module, shape: tuple[int, ...], classes: i
 
 
 def check_differentiable(network: torch.nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
-    """Check that what a network computes has a derivative by the samples, which searches follow.
-
-    Args:
-        network: in evaluation mode; not changed.
-        shape: of a sample.
-        layer: layer whose inputs are differentiated; "" if the logits are.
+    """Check that logits, or a layer's inputs, have a derivative by the samples, for searches.
 
     Raises:
         IncompatibleError: names the layer that computes without a graph.

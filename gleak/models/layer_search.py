@@ -242,14 +242,9 @@ def _scaling(embeddings: torch.Tensor, probes: torch.Tensor) -> Scaling | None:
 
 
 def true_embeddings(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray | None:
-    """Compute the embeddings of the samples of several victims, one victim at a time.
+    """Compute the embeddings, Shape (V, N, E), of victims' samples, Shape (V, N, *shape).
 
-    Args:
-        network: in evaluation mode.
-        inputs: Shape (V, N, *shape).
-
-    Returns:
-        Shape (V, N, E); None if the first dense layer takes the samples, or there is none.
+    None: the first dense layer takes the samples, or there is none.
     """
     with torch.no_grad():
         layer = first_dense_layer(network, inputs.shape[2:])
@@ -269,15 +264,10 @@ def true_embeddings(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray 
 class Classifier:
     """The layer of a network that computes the logits.
 
-    Args:
-        name: of the layer, in the network.
-        layer: a dense layer with one output per class, or a 1 x 1 convolution with as many
-            channels, whose outputs are pooled.
-        weight: name of its weight among the network's parameters; None if the layer shares its
-            weight or computes it from other parameters (weight norm, pruning).
-        bias: name of its bias, likewise.
-        gives_logits: whether its output is the logits, without later operations.
-        features: its inputs for the probes; Shape (M, ...).
+    It is a dense layer with one output per class, or a 1 x 1 convolution with as many channels,
+    whose outputs are pooled. Weight and bias are their names among the network's parameters, None
+    if the layer shares them or computes them from others (weight norm, pruning). ``gives_logits``:
+    its output is the logits, without later operations. Features are its inputs for the probes.
     """
 
     name: str

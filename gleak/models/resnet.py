@@ -70,8 +70,12 @@ class ResidualNetwork(PrecodeNetwork):
         """Return the first convolution, for images of ``channels`` channels."""
 
     @abstractmethod
+    def stages(self) -> list[list[Block]]:
+        """Return the blocks of each stage."""
+
     def blocks(self) -> list[Block]:
         """Return all blocks in order."""
+        return [block for stage in self.stages() for block in stage]
 
     def pooled(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         """Return height and width of the first block's inputs, by default the stem's outputs."""
@@ -178,12 +182,9 @@ class ImageNetResidual(ResidualNetwork):
 
     smallest_side: ClassVar[int] = 32
     depths: ClassVar[tuple[int, ...]]
+    bottlenecks: ClassVar[bool] = False
 
     width: int = parameter(64, "channels of the stem and the first stage", source="He et al.", ge=1)
-
-    @abstractmethod
-    def block(self, inputs: int, width: int, stride: int) -> Block:
-        """Return a block of a stage of this width."""
 
     @override
     def stem(self, channels: int) -> Convolution:
@@ -193,13 +194,10 @@ class ImageNetResidual(ResidualNetwork):
         """Return height and width after 3 x 3 max pooling with stride 2."""
         return tuple((side + 1) // 2 for side in sides)
 
-    def stages(self) -> list[list[Block]]:
-        """Return the blocks of each stage."""
-        return doubling_stages(self.block, self.width, self.depths)
-
     @override
-    def blocks(self) -> list[Block]:
-        return [block for stage in self.stages() for block in stage]
+    def stages(self) -> list[list[Block]]:
+        block = bottleneck if self.bottlenecks else basic_block
+        return doubling_stages(block, self.width, self.depths)
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
@@ -243,10 +241,6 @@ class ResNet18(ImageNetResidual):
         source="ours; imagenet in torchvision",
     )
 
-    @override
-    def block(self, inputs: int, width: int, stride: int) -> Block:
-        return basic_block(inputs, width, stride)
-
 
 @register("resnet18_rog")
 class ROGResNet18(ResidualNetwork):
@@ -265,9 +259,7 @@ class ROGResNet18(ResidualNetwork):
 
     norm: Norm = parameter("none", "batch: after each convolution", source="ROG section 4.2")
     normalise: Normalised = parameter(
-        "none",
-        "normalisation of images before the first convolution",
-        source="none in ROG's code",
+        "none", "normalisation of images before the first convolution", source="none in ROG's code"
     )
     width: int = parameter(64, "channels of the stem and the first stage", source="He et al.", ge=1)
 
@@ -276,9 +268,8 @@ class ROGResNet18(ResidualNetwork):
         return Convolution(channels, self.width, kernel=7, stride=2)
 
     @override
-    def blocks(self) -> list[Block]:
-        stages = doubling_stages(basic_block, self.width, (2, 2, 2, 2))
-        return [block for stage in stages for block in stage]
+    def stages(self) -> list[list[Block]]:
+        return doubling_stages(basic_block, self.width, (2, 2, 2, 2))
 
 
 @register("resnet20")
@@ -310,10 +301,9 @@ class ResNet20(ResidualNetwork):
         return Convolution(channels, 16 * self.width)
 
     @override
-    def blocks(self) -> list[Block]:
+    def stages(self) -> list[list[Block]]:
         stride = 2 if self.downsampling else 1
-        stages = doubling_stages(basic_block, 16 * self.width, (3, 3, 3), stride)
-        return [block for stage in stages for block in stage]
+        return doubling_stages(basic_block, 16 * self.width, (3, 3, 3), stride)
 
 
 @register("resnet50")
@@ -327,12 +317,9 @@ class ResNet50(ImageNetResidual):
 
     source = "He et al. 2016, Table 1; torchvision; AGIC section V"
     depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
+    bottlenecks: ClassVar[bool] = True
 
     norm: Norm = parameter("batch", "none: convolutions have biases instead", source="He et al.")
     normalise: Normalised = parameter(
         "imagenet", "normalisation of images before the first convolution", source="torchvision"
     )
-
-    @override
-    def block(self, inputs: int, width: int, stride: int) -> Block:
-        return bottleneck(inputs, width, stride)

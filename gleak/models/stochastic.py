@@ -1,9 +1,8 @@
 """Stochastic layers: those that draw random numbers in training mode, such as dropout.
 
-A broadcast network is in evaluation mode. When clients train, only its stochastic layers are in
-training mode: dropout draws masks. The mode of batch normalisation is a field of the client (see
-`gleak.models.batch_norm`). The last functions are about the layers of PRECODE's variational block
-(Scheliga et al. 2022), whose random numbers an attack can take for inputs.
+When clients train, only these layers of a broadcast network are in training mode; the mode of batch
+normalisation is a field of the client (`gleak.models.batch_norm`). The last functions are about
+PRECODE's variational block (Scheliga et al. 2022), whose noise an attack can take for inputs.
 """
 
 from __future__ import annotations
@@ -64,13 +63,9 @@ def deterministic_copy(network: torch.nn.Module) -> torch.nn.Module:
 
 
 def sampling_layers(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[str, ...]:
-    """Return the names of the layers that draw from torch's random state in one forward pass.
+    """Return the names of the innermost layers that draw from torch's random state in one pass.
 
-    Draws are attributed to the innermost layer. The random state is restored.
-
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (N, *shape).
+    The random state is restored.
     """
     read_state = torch.cuda.get_rng_state if inputs.device.type == "cuda" else torch.get_rng_state
     names: dict[str, None] = {}

@@ -102,9 +102,7 @@ class VGG7(DoublingVGG):
     width: int = parameter(128, "channels of the first stage", source="Li et al. 2016", ge=1)
     hidden: int = parameter(1024, "neurons of the first dense layer", source="Li et al. 2016", ge=1)
     normalise: Normalised = parameter(
-        "none",
-        "normalisation of images before the first convolution",
-        source="none in ROG's code",
+        "none", "normalisation of images before the first convolution", source="none in ROG's code"
     )
 
 

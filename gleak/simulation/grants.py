@@ -37,21 +37,16 @@ def make_grants(
 ) -> list[Granted]:
     """Compute all grants for victims with these samples.
 
-    - ``labels``: labels of the victim's samples in ascending order, so that their order reveals
-      nothing; Shape (V, N).
-    - ``embeddings``: input of the broadcast model's first dense layer for each of the victim's
-      samples, by ascending norm, so that their order reveals nothing more; Shape (V, N, E), or
-      (V, N, 0) if it is the sample itself or there is no such layer.
-    - ``mean_input``: mean of all training samples, or mid-grey if there are none;
-      Shape (1, *shape).
-    - ``class_sample``: for each label in ``labels`` a training sample of that class, drawn for each
-      victim; Shape (V, N, *shape), or (V, 0, *shape) if a class has no free sample.
+    - ``labels`` of the victim's samples, ascending, and ``embeddings``, the inputs of the broadcast
+      model's first dense layer, by ascending norm, so that the order reveals nothing; Shape (V, N)
+      and (V, N, E), with E zero if these inputs are the samples or there is no such layer.
+    - ``mean_input``: of all training samples, or mid-grey if there are none; Shape (1, *shape).
+    - ``class_sample``: for each label a training sample of that class, drawn for each victim;
+      Shape (V, N, *shape), or (V, 0, *shape) if a class has no free sample.
     - ``auxiliary_inputs``, ``auxiliary_labels``: at most `AUXILIARY` training samples, from all
       classes in turn; Shape (1, M, *shape) and (1, M).
-    - ``batch_norm_statistics``: means and variances that the victim's samples have together in the
-      batch normalisation layers of the broadcast model (`gleak.models.batch_norm`), which a server
-      reads off the running statistics that a client sends with its update; Shape (V, 2, K), with K
-      zero if there are no such layers.
+    - ``batch_norm_statistics``: of the victim's samples (`gleak.models.batch_norm`), which a server
+      reads off the running statistics that a client sends; Shape (V, 2, K).
 
     Samples of the victims are never granted, but they are included in the mean. ``free`` are the
     positions of the training samples that no victim has.
@@ -89,8 +84,7 @@ def _draw_of_classes(
     labels: np.ndarray, free: np.ndarray, wanted: np.ndarray, seed: int
 ) -> np.ndarray:
     """Draw positions of free samples with each victim's sorted labels; (V, N) or (V, 0)."""
-    classes = labels[free]
-    members = {label: free[classes == label] for label in np.unique(wanted)}
+    members = {label: free[labels[free] == label] for label in np.unique(wanted)}
     if not all(map(len, members.values())):
         return np.empty((len(wanted), 0), dtype=int)
     drawn = []

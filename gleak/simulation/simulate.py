@@ -19,9 +19,8 @@ from gleak.models.broadcast import load_network
 from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import stream
-from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import free_positions, write_truth
-from gleak.simulation.victims import Simulation
+from gleak.simulation.victims import Simulation, measure_drift
 
 MAX_PERTURBATION = 1.0
 log = logging.getLogger(__name__)
@@ -87,15 +86,8 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
     A victim's batch does not depend on the number of victims. Batches are disjoint until the split
     is used up, except those of victims with the same batch (`ClientSpec.repeats`). If samples are
     drawn from a number of classes (`ClientSpec.classes`), each victim draws independently, and
-    batches may overlap. With unique labels the classes of a batch are random.
-
-    Args:
-        client: gives the number and kind of batches.
-        labels: of the split, Shape (M).
-        seed: of the run.
-
-    Returns:
-        Shape (V, N).
+    batches may overlap. With unique labels the classes of a batch are random. Shapes: labels of the
+    split (M), result (V, N).
 
     Raises:
         IncompatibleError: a victim's classes have too few samples for a batch.
@@ -115,7 +107,6 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
 
 
 def _batch_of_classes(client: ClientSpec, labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
-    """Draw random samples of random classes."""
     classes = _shuffled_classes(labels, victim, seed)[: client.classes]
     members = np.flatnonzero(np.isin(labels, classes))
     if len(members) < client.batch_size:

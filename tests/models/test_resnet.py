@@ -26,8 +26,7 @@ CIFAR10 = ((3, 32, 32), 10)
 
 
 @pytest.mark.parametrize(
-    ("fields", "millions", "source"),
-    [("", 0.27, "He et al., Table 6"), ("+width=4", 4.3, "AGIC")],
+    ("fields", "millions", "source"), [("", 0.27, "He et al., Table 6"), ("+width=4", 4.3, "AGIC")]
 )
 def test_it_is_as_large_as_published(fields: str, millions: float, source: str) -> None:
     """3 x 3 convolutions and the dense layer count as 20 layers, the two shortcuts do not."""

@@ -14,11 +14,7 @@ from torch.nn import functional
 
 from gleak.core.registry import parse
 from gleak.models.layers import GaussianSample
-from gleak.models.stochastic import (
-    deterministic_copy,
-    stochastic_layers,
-    stochastic_training_mode,
-)
+from gleak.models.stochastic import deterministic_copy, stochastic_layers, stochastic_training_mode
 
 INPUTS = torch.rand(50, 4, 3, 3, generator=torch.Generator().manual_seed(0)) + 0.1
 

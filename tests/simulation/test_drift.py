@@ -18,8 +18,7 @@ from gleak.artifacts.update import Update
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
 from gleak.simulation import simulate as module
-from gleak.simulation.drift import measure_drift
-from gleak.simulation.victims import relative_error
+from gleak.simulation.victims import measure_drift, relative_error
 
 CLIENT = "fedavg+victims=3+batch_size=4+local_steps=4+mini_batch=1"
 SHUFFLED = "+order=shuffled"

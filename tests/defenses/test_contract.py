@@ -194,10 +194,11 @@ def test_topk_keeps_the_exact_count_among_equal_values() -> None:
 
 def test_victims_who_keep_different_tensors_are_joined() -> None:
     """Globally, a small tensor may send nothing at all."""
-    small, large = {"a": torch.ones(1, 3)}, {"b": 9 * torch.ones(1, 4)}
-    spec = parse("defense", "topk+keep=0.5+scope=global")
-    one = spec.protect({**small, **large}, random_stream(), {})
-    two = spec.protect({"a": 20 * small["a"], **large}, random_stream(), {})
-    joined = type(one["a"]).stack([one["a"], two["a"]])
+    spec, large = parse("defense", "topk+keep=0.5+scope=global"), {"b": 9 * torch.ones(1, 4)}
+    kept = [
+        spec.protect({"a": size * torch.ones(1, 3), **large}, random_stream(), {})["a"]
+        for size in (1, 20)
+    ]
+    joined = type(kept[0]).stack(kept)
     check_encoded("update.h5", "a", joined)
     assert np.array_equal(joined.decode()[:, 0], [[0, 0, 0], [20, 20, 20]])

@@ -86,9 +86,10 @@ def test_a_round_of_zeros_stays_and_leaves_the_others_alone(scaling: str) -> Non
 def test_noise_is_normal_and_as_strong_as_stated(scaling: str, sigma: float) -> None:
     """Means of n values lie within 5 standard errors; the noise does not grow with the norm."""
     sent = {"a": torch.ones(2, 200, 300), "b": torch.ones(2, 400)}
-    fields = f"norm=7+scaling={scaling}"
-    noise = joined(protect(sent, f"{fields}+sigma={sigma}"))
-    noise = (noise - joined(protect(sent, f"{fields}+sigma=0"))) / sigma
+    loud, bare = (
+        joined(protect(sent, f"norm=7+scaling={scaling}+sigma={size}")) for size in (sigma, 0)
+    )
+    noise = (loud - bare) / sigma
     assert abs(noise.mean()) < 5 / math.sqrt(noise.size) + 1e-5
     for part in (noise[0], noise[1], noise[:, -400:]):
         assert abs(part.var() - 1) < 5 * math.sqrt(2 / part.size)

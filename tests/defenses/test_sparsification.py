@@ -60,8 +60,8 @@ def test_a_first_round_is_that_of_topk(percent: int, scope: str, update: dict[st
 
 def test_small_values_are_sent_once_they_have_grown() -> None:
     """2 of 3 values wait; the slow one comes through when its sum has overtaken the others'."""
-    update = {"w": torch.tensor([[5.0, 3.0, 2.0]]).repeat(3, 1)}
     memory: dict[str, Tensor] = {}
+    update = {"w": torch.tensor([[5.0, 3.0, 2.0]]).repeat(3, 1)}
     sent = protect(67, "tensor", update, memory)["w"].decode()[0]
     np.testing.assert_array_equal(sent, [[5, 0, 0], [0, 6, 0], [10, 0, 0]])
     np.testing.assert_array_equal(memory["w"], [0, 3, 6])
@@ -149,17 +149,13 @@ def test_the_best_basis_gives_the_nearest_matrix(
     np.testing.assert_allclose(lost, (singular[:, rank:] ** 2).sum(1), rtol=1e-3, atol=1e-6)
 
 
-def test_random_bases_differ_between_clients_and_rounds() -> None:
+def test_random_bases_differ_between_clients_and_rounds_and_favour_no_direction() -> None:
+    """The mean projection on k of m uniformly random directions is k/m times the identity."""
     values = normal((2, 9, 20))
     lefts = [left for seed in (0, 1) for left in low_rank(values, "rank=3", seed).left[0]]
     assert len({left.tobytes() for left in lefts}) == 4
-
-
-def test_random_directions_favour_none() -> None:
-    """The mean projection on k of m uniformly random directions is k/m times the identity."""
-    sent = low_rank(np.zeros((4000, 5, 6), "f4"), "rank=2")
-    mean = (sent.left[0] @ sent.left[0].mT).mean(0)
-    np.testing.assert_allclose(mean, 2 / 5 * np.eye(5), atol=0.03)
+    left = low_rank(np.zeros((4000, 5, 6), "f4"), "rank=2").left[0]
+    np.testing.assert_allclose((left @ left.mT).mean(0), 2 / 5 * np.eye(5), atol=0.03)
 
 
 @pytest.mark.parametrize("basis", BASES)

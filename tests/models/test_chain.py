@@ -53,6 +53,7 @@ def test_the_steps_one_after_another_are_the_network(model: str) -> None:
 
 
 def test_each_step_has_what_stands_behind_it() -> None:
+    """Also a layer in several places."""
     chain = decompose(parse("model", "vgg_small+norm=batch+dropout=0.5").build((3, 16, 16), 4))
     assert chain.normalisation is None
     assert [step.pool is not None for step in chain.convolutions] == [False, True] * 3
@@ -60,23 +61,10 @@ def test_each_step_has_what_stands_behind_it() -> None:
     assert all(type(step.activation) is nn.ReLU for step in chain.convolutions)
     assert [step.dropout for step in chain.dense] == [0.5, 0]
     assert [type(step.activation) for step in chain.dense] == [nn.ReLU, nn.Identity]
-
-
-def test_one_layer_in_several_places_stands_in_each() -> None:
     relu = nn.ReLU()
-    network = nn.Sequential(
-        nn.Conv2d(1, 2, 3, padding=1),
-        relu,
-        nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), relu),
-        nn.Flatten(),
-        nn.Linear(8, 6),
-        relu,
-        nn.Linear(6, 4),
-    )
-    chain, images = decompose(network), torch.rand(3, 1, 2, 2)
-    assert torch.equal(run(chain, images), network(images))
-    assert [step.activation for step in chain.convolutions] == [relu, relu]
-    assert chain.dense[0].activation is relu
+    nested = nn.Sequential(nn.Conv2d(2, 2, 3), relu)
+    chain = decompose(nn.Sequential(CONVOLUTION, relu, nested, nn.Flatten(), DENSE, relu))
+    assert [step.activation for step in [*chain.convolutions, *chain.dense]] == [relu] * 3
 
 
 @pytest.mark.parametrize(

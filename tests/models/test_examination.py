@@ -20,19 +20,12 @@ class Layer(nn.Module):
 
     def __init__(self, compute: Callable[[Layer, Tensor], object]) -> None:
         super().__init__()
-        self.compute = compute
+        self.compute, self.generator, self.inner = compute, torch.Generator(), nn.Identity()
         self.scale = nn.Parameter(torch.ones(()))
         self.register_buffer("count", torch.zeros(()))
-        self.generator = torch.Generator()
-        self.inner = nn.Identity()
 
     def forward(self, inputs: Tensor) -> object:
         return self.compute(self, inputs)
-
-
-def network(compute: Callable[[Layer, Tensor], object]) -> nn.Module:
-    dense = nn.Linear(192, CLASSES)
-    return nn.Sequential(nn.Flatten(), dense, nn.Sequential(Layer(compute)))
 
 
 def counting(layer: Layer, inputs: Tensor) -> Tensor:
@@ -85,8 +78,9 @@ REFUSED: dict[str, tuple[Callable[[Layer, Tensor], object], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_the_layer_and_the_remedy_are_named(case: str) -> None:
     compute, message = REFUSED[case]
+    layers = nn.Flatten(), nn.Linear(192, CLASSES), nn.Sequential(Layer(compute))
     with pytest.raises(IncompatibleError, match=message):
-        check_trainable(network(compute), SHAPE, CLASSES)
+        check_trainable(nn.Sequential(*layers), SHAPE, CLASSES)
 
 
 class Looked(nn.Module):

@@ -16,9 +16,8 @@ def test_a_block_adds_the_inputs_to_what_its_body_makes_of_them(norm: str) -> No
     inputs = torch.rand(2, 16, 5, 5)
     assert torch.equal(block(inputs), block.body(inputs) + inputs)
     convolutions = [layer for layer in block.body if isinstance(layer, nn.Conv2d)]
-    assert len(convolutions) == 2
     norms = [layer for layer in block.body if isinstance(layer, nn.BatchNorm2d)]
-    assert len(norms) == (2 if norm == "batch" else 0)
+    assert (len(convolutions), len(norms)) == (2, 2 if norm == "batch" else 0)
     assert all((layer.bias is None) == (norm == "batch") for layer in convolutions)
 
 

@@ -96,19 +96,15 @@ def test_the_mean_is_that_of_all_training_samples(
 
 
 def test_a_class_sample_is_of_the_same_class_and_no_victims_own() -> None:
+    """None is drawn twice as long as there are others."""
     dataset = numbered([2, 2, 2, 0, 0, 0, 1, 1, 1])
     held = [[0, 3, 6], [7, 4, 1]]
     assert positions(granted(dataset, "train", held)["class_sample"]).tolist() == [[5, 8, 2]] * 2
     (of_test,) = positions(granted(dataset, "test", [[2, 1, 0]])["class_sample"])
     assert dataset.train_labels[of_test].tolist() == [0, 1, 2]
-
-
-def test_no_class_sample_is_drawn_twice_as_long_as_there_are_others() -> None:
-    dataset = numbered([0, 0, 0, 1])
-    (three,) = positions(granted(dataset, "test", [[0, 3, 0]])["class_sample"])
-    assert sorted(three) == [0, 1, 2]
-    (five,) = positions(granted(dataset, "test", [[0, 3, 0, 3, 0]])["class_sample"])
-    assert np.bincount(five).max() == 2
+    for indices, most in (([0, 3, 0], 1), ([0, 3, 0, 3, 0], 2)):
+        (drawn,) = positions(granted(numbered([0, 0, 0, 1]), "test", [indices])["class_sample"])
+        assert np.bincount(drawn).max() == most
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_equal_inputs_give_equal_bytes(source: Path, tmp_path: Path, defense: st
     assert all(Granted.read(first / f"granted/{grant}.h5").grant == grant for grant in GRANTS)
 
 
-def test_the_update_is_that_of_the_private_samples(
+def test_update_and_embeddings_are_those_of_the_private_samples(
     source: Path, tmp_path: Path, images: Dataset
 ) -> None:
     run(source, tmp_path)
@@ -59,10 +59,13 @@ def test_the_update_is_that_of_the_private_samples(
     assert np.array_equal(private.inputs, images.samples("test", private.indices))
     assert np.array_equal(private.labels, images.test_labels[private.indices])
     network = load_network(Model.read(source / "model.h5"), "model.h5")
+    assert private.embeddings is not None
     for victim, held in enumerate(zip(private.inputs, private.labels, strict=True)):
-        expected = parse("client", CLIENT).compute(network, *map(torch.from_numpy, held))
-        for name, value in expected.items():
+        samples = [torch.from_numpy(values) for values in held]
+        for name, value in parse("client", CLIENT).compute(network, *samples).items():
             assert np.array_equal(update.update[name].decode()[victim], value.numpy())
+        features = network[:-1](samples[0]).detach().numpy()
+        np.testing.assert_allclose(private.embeddings[victim], features, rtol=1e-5)
 
 
 def test_in_training_mode_the_update_is_that_of_torchs_training_mode(
@@ -80,17 +83,6 @@ def test_in_training_mode_the_update_is_that_of_torchs_training_mode(
         for name, value in zip(parameters, gradients, strict=True):
             sent = torch.from_numpy(update.update[name].decode()[victim, 0])
             assert torch.allclose(sent, value, rtol=1e-3, atol=1e-5), name
-
-
-def test_the_embeddings_are_those_of_the_broadcast_model(source: Path, tmp_path: Path) -> None:
-    run(source, tmp_path)
-    private = Private.read(tmp_path / "private.h5")
-    network = load_network(Model.read(source / "model.h5"), "model.h5")
-    assert isinstance(network, torch.nn.Sequential)
-    features = network[:-1](torch.from_numpy(private.inputs).flatten(0, 1)).detach().numpy()
-    assert private.embeddings is not None
-    assert private.embeddings.shape == (3, 2, features.shape[1])
-    np.testing.assert_allclose(private.embeddings.reshape(features.shape), features, rtol=1e-5)
 
 
 def test_a_table_keeps_the_groups_of_its_columns_and_a_dense_layer_of_samples_has_no_embeddings(

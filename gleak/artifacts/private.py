@@ -29,7 +29,7 @@ class Private(Artifact):
         rounds: Shape (V, R, B), positions of the samples used in each observed round; absent if
             every round uses all.
         drift: Shape (V), relative distance of the local steps from one step on the whole batch (see
-            `gleak.simulation.drift`); absent for clients of one step.
+            `gleak.simulation.victims`); absent for clients of one step.
         noise_multipliers: Shape (V, S), standard deviation of the noise of each local step of all
             rounds, relative to the step's sensitivity to one sample; absent without such noise.
         perturbation: Shape (V, R), relative change of each update by the defence (see

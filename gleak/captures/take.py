@@ -17,8 +17,8 @@ from gleak.models.batch_norm import batch_statistics
 from gleak.models.broadcast import load_network
 from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
-from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import write_truth
+from gleak.simulation.victims import measure_drift
 from gleak.studies.cell import Cell
 from gleak.training.base import test_accuracy
 

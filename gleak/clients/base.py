@@ -17,6 +17,7 @@ from gleak.data.base import DatasetSpec
 from gleak.models import batch_norm
 from gleak.models.base import ModelSpec
 from gleak.models.examination import count_logits
+from gleak.models.parameters import Tensors
 
 
 class ClientSpec(Spec):
@@ -53,9 +54,8 @@ class ClientSpec(Spec):
     def draw(self) -> tuple[object, ...]:
         """Fields that determine the batches drawn from a dataset with the seed of a run.
 
-        Clients with equal draws have the same batches, in the same order, as far as both have
-        enough victims: their results can be compared batch by batch. The number of a victim's batch
-        is its own divided by `repeats`, rounded down.
+        Clients with equal draws have the same batches in the same order, that of a victim divided
+        by `repeats`, rounded down: their results can be compared batch by batch.
         """
         return (self.split, self.batch_size, self.labels, self.classes)
 
@@ -103,16 +103,12 @@ class ClientSpec(Spec):
         return {}
 
     @model_validator(mode="after")
-    def _check_repeats(self) -> Self:
+    def _check_batches(self) -> Self:
         if self.victims % self.repeats:
             raise ValueError(
                 f"victims={self.victims} is no multiple of repeats={self.repeats}; every batch "
                 "must occur equally often among the victims"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_classes(self) -> Self:
         needed = self.batch_size if self.labels == "unique" else 1
         if self.classes is not None and needed > self.classes:
             raise ValueError(
@@ -128,16 +124,14 @@ class ClientSpec(Spec):
         inputs: torch.Tensor,
         labels: torch.Tensor,
         gradient: LocalGradient | None = None,
-    ) -> dict[str, torch.Tensor]:
+    ) -> Tensors:
         """Compute one client's update of one round, before defences that act on updates.
-
-        The mode of batch normalisation is that of the model: see `run`.
 
         Random numbers (dropout, the order of samples) are drawn from torch's global generator,
         which the caller sets to the victim's stream.
 
         Args:
-            model: model with the broadcast parameters, as `run` returns it; not changed.
+            model: with the broadcast parameters, as `run` returns it; not changed.
             inputs: samples of the round, Shape (B, *shape).
             labels: Shape (B).
             gradient: substitute for the gradient of every step, if the defence has one.
@@ -147,20 +141,12 @@ class ClientSpec(Spec):
         """
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Raise if a dataset cannot supply the batches, as far as its spec tells.
-
-        Raises:
-            IncompatibleError: the batch is larger than the split, or needs more classes.
-        """
+        """Raise `IncompatibleError` if a dataset's spec tells that it cannot supply the batches."""
         sizes = dataset.sizes
         check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
 
     def check_model(self, model: ModelSpec) -> None:
-        """Raise if a model cannot be trained in this way, as far as its spec tells.
-
-        Raises:
-            IncompatibleError: batch normalisation is in training mode, and the model has none.
-        """
+        """Raise `IncompatibleError` if a model's spec tells that it lacks batch normalisation."""
         if self.batch_norm == "training" and not model.has_batch_norm:
             raise IncompatibleError(
                 f"client {self} normalises by its batch, and model {model} has no batch "
@@ -168,11 +154,7 @@ class ClientSpec(Spec):
             )
 
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
-        """Raise if a network cannot be trained in this way.
-
-        Args:
-            network: in evaluation mode; not changed.
-            shape: of a sample.
+        """Check a network in evaluation mode, which is not changed.
 
         Raises:
             IncompatibleError: batch normalisation is in training mode, and the network has none or

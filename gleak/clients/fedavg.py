@@ -23,10 +23,7 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
 from gleak.data.base import DatasetSpec
-from gleak.models.parameters import trained_parameters
-
-LEAST_RATE = 1e-45
-"""Smaller numbers are zero in single precision."""
+from gleak.models.parameters import Tensors, trained_parameters
 
 
 @register("fedsgd")
@@ -40,8 +37,8 @@ class FedSGD(ClientSpec):
         inputs: torch.Tensor,
         labels: torch.Tensor,
         gradient: LocalGradient | None = None,
-    ) -> dict[str, torch.Tensor]:
-        trained: dict[str, torch.Tensor] = {**trained_parameters(model)}
+    ) -> Tensors:
+        trained: Tensors = {**trained_parameters(model)}
         update = gradients(model, trained, inputs, labels, self.loss, gradient)
         return {name: value[None] for name, value in update.items()}
 
@@ -53,10 +50,9 @@ class FedAvg(ClientSpec):
     The update is the mean gradient of the local steps, or the difference of the weights, which is
     -local_lr local_steps times the mean gradient. To an attacker these are the same up to rounding,
     which acts as a defence if the learning rate is small. Defences are applied to the values sent.
-    Most protect both forms alike, except those with parameters in the unit of the values:
-    ``gaussian`` and ``laplace`` with their default ``unit=value``, and ``dp`` with
-    ``scaling=clip``. With ``unit=gradient``, or noise relative to the update (``unit=norm``), they
-    do too. The metric `perturbation` measures how much a defence changed the update.
+    They protect both forms alike, except those with parameters in the unit of the values:
+    ``gaussian`` and ``laplace`` with the default ``unit=value``, ``dp`` with ``scaling=clip``.
+    The metric `perturbation` measures how much a defence changed the update.
 
     With batch_norm=training each step normalises by its own mini-batch. The running statistics that
     the client updates meanwhile influence no gradient and are not part of the update; a client that
@@ -70,8 +66,9 @@ class FedAvg(ClientSpec):
 
     local_steps: int = parameter(1, "local steps per update", source="CPL Table 9", ge=1)
     local_lr: float = parameter(
-        1e-4, "learning rate of a step", source="ours; CPL names none", ge=LEAST_RATE
+        1e-4, "learning rate of a step", source="ours; CPL names none", ge=1e-45
     )
+    """Smaller numbers are zero in single precision."""
     mini_batch: int | None = parameter(None, "samples per step; none: all", ge=1)
     sends: Literal["gradient", "weights"] = parameter(
         "gradient",
@@ -132,7 +129,7 @@ class FedAvg(ClientSpec):
         inputs: torch.Tensor,
         labels: torch.Tensor,
         gradient: LocalGradient | None = None,
-    ) -> dict[str, torch.Tensor]:
+    ) -> Tensors:
         descent = self._descend(model, inputs, labels, gradient)
         if self.sends == "gradient":
             return {name: value[None] for name, value in descent.mean_gradient.items()}
@@ -158,9 +155,8 @@ class Epochs(FedAvg):
 
     In each round every client sends an update computed from some of its samples; then the server
     takes a step of ``server_lr`` along the mean gradient, by default that of federated averaging,
-    and broadcasts again. The samples are
-    partitioned anew in every epoch, so the updates of a sample are computed together with other
-    samples, at other parameters.
+    and broadcasts again. The samples are partitioned anew in every epoch, so the updates of a
+    sample are computed together with other samples, at other parameters.
     """
 
     source = "AGIC section IV-B"
@@ -210,9 +206,8 @@ class Epochs(FedAvg):
     @override
     def server_rate(self) -> float:
         averaging = self.local_lr * self.local_steps
-        return (
-            averaging if self.server_lr is None else self.server_lr
-        ) / self.protocol.update_scale
+        rate = averaging if self.server_lr is None else self.server_lr
+        return rate / self.protocol.update_scale
 
     @override
     def round_positions(self, generator: torch.Generator) -> list[torch.Tensor]:

@@ -10,18 +10,15 @@ from gleak.artifacts.protocol import Loss, Protocol
 from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices
 from gleak.models.differentiation import penalties, sample_losses
-from gleak.models.parameters import trained_parameters
+from gleak.models.parameters import Tensors, trained_parameters
 from gleak.models.stochastic import stochastic_training_mode
 
 
 class LocalGradient(ABC):
     """Substitute for the gradient of the mean loss in the local steps of one client.
 
-    It belongs to one client and records an account of the client's steps.
-
-    Args:
-        noise_multipliers: for each step so far, the standard deviation of its noise over the
-            largest change by one sample; see `gleak.metrics.epsilon`.
+    It keeps an account of the steps so far: ``noise_multipliers``, the standard deviation of each
+    one's noise over the largest change by one sample (`gleak.metrics.epsilon`).
     """
 
     noise_multipliers: list[float]
@@ -30,11 +27,11 @@ class LocalGradient(ABC):
     def __call__(
         self,
         model: torch.nn.Module,
-        parameters: dict[str, torch.Tensor],
+        parameters: Tensors,
         inputs: torch.Tensor,
         labels: torch.Tensor,
         loss: Loss,
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    ) -> tuple[torch.Tensor, Tensors]:
         """Compute the mean loss over one mini-batch and the substitute for each gradient.
 
         Random numbers are drawn from torch's global generator, which the caller sets to the
@@ -42,13 +39,10 @@ class LocalGradient(ABC):
 
         Args:
             model: its own parameters are not changed.
-            parameters: parameters at which gradients are computed, Shape (*shape).
+            parameters: at which gradients are computed, Shape (*shape).
             inputs: Shape (B, *shape).
             labels: Shape (B).
-            loss: see `gleak.models.differentiation`.
-
-        Returns:
-            Mean loss, and by parameter the substitute for its gradient.
+            loss: see `gleak.models.differentiation.sample_losses`.
 
         Raises:
             IncompatibleError: a layer is not supported.
@@ -68,38 +62,29 @@ def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[to
 
 def gradients(
     model: torch.nn.Module,
-    parameters: dict[str, torch.Tensor],
+    parameters: Tensors,
     inputs: torch.Tensor,
     labels: torch.Tensor,
     loss: Loss,
     gradient: LocalGradient | None = None,
-) -> dict[str, torch.Tensor]:
-    """Compute the gradient of the mean loss over one batch; zero for unused parameters.
+) -> Tensors:
+    """Compute the gradient of the mean loss over one batch, or its substitute.
 
-    Args:
-        model: its own parameters are not changed.
-        parameters: trained parameters at which the gradient is computed; they require gradients.
-        inputs: Shape (N, *shape).
-        labels: Shape (N).
-        loss: see `gleak.models.differentiation`.
-        gradient: substitute for the gradient, if a defence has one.
+    It is zero for unused parameters. Arguments as for `LocalGradient.__call__`; the parameters
+    require gradients.
     """
     return (gradient or _loss_and_gradients)(model, parameters, inputs, labels, loss)[1]
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Result of some steps of gradient descent.
+    """Parameters after some steps, their mean gradient, and mean losses before each, Shape (T).
 
-    Args:
-        parameters: parameters after the last step.
-        mean_gradient: mean gradient of the steps; exact, whereas the difference of the parameters
-            is rounded.
-        losses: mean loss over each mini-batch, before its step; Shape (T).
+    The mean gradient is exact, whereas the difference of the parameters is rounded.
     """
 
-    parameters: dict[str, torch.Tensor]
-    mean_gradient: dict[str, torch.Tensor]
+    parameters: Tensors
+    mean_gradient: Tensors
     losses: torch.Tensor
 
 
@@ -117,18 +102,12 @@ def descend(
 ) -> Descent:
     """Take one step per mini-batch, without changing the model's own parameters.
 
-    The stochastic layers of a model in evaluation mode, as it is broadcast, draw random numbers
-    (see `gleak.models.stochastic`), but batch normalisation is as in the model: see
-    `gleak.models.batch_norm`. A model in training mode normalises by the batch, and the steps
-    update its running statistics (buffers).
+    The stochastic layers of a model in evaluation mode draw random numbers, too (see
+    `gleak.models.stochastic`), but batch normalisation is as in the model. A model in training mode
+    normalises by the batch, and the steps update its running statistics (buffers).
 
-    Args:
-        model: model with the parameters before the first step; frozen ones are not trained.
-        inputs: Shape (N, *shape).
-        labels: Shape (N).
-        batches: positions of each step's samples, at least one step; see `mini_batches`.
-        protocol: learning rate and loss.
-        gradient: substitute for the gradient of each mini-batch, if a defence has one.
+    Batches are the positions of each step's samples, at least one step; see `mini_batches`. The
+    protocol gives learning rate and loss, a defence a substitute for the gradient.
     """
     compute = gradient or _loss_and_gradients
     parameters = {name: value.detach().clone() for name, value in trained_parameters(model).items()}
@@ -148,11 +127,11 @@ def descend(
 
 def _loss_and_gradients(
     model: torch.nn.Module,
-    parameters: dict[str, torch.Tensor],
+    parameters: Tensors,
     inputs: torch.Tensor,
     labels: torch.Tensor,
     loss: Loss,
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+) -> tuple[torch.Tensor, Tensors]:
     """Compute the mean loss and its gradient, in chunks if samples do not interact."""
     mean = inputs.new_zeros(())
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}

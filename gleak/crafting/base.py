@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,16 +27,10 @@ SECRET = "secret.h5"
 
 @dataclass(frozen=True)
 class Crafted:
-    """Parameters crafted by a server.
-
-    Args:
-        model: the parameters that are broadcast.
-        secret: arrays that the server does not broadcast, by name; see
-            `gleak.artifacts.model.Secret`.
-    """
+    """Parameters to broadcast, and the server's secret (see `gleak.artifacts.model.Secret`)."""
 
     model: Model
-    secret: Mapping[str, np.ndarray] = field(default_factory=dict)
+    secret: Mapping[str, np.ndarray]
 
 
 class CraftingSpec(Spec):
@@ -56,9 +50,9 @@ class CraftingSpec(Spec):
 
         Args:
             network: in evaluation mode.
-            shape: shape of a sample.
+            shape: of a sample.
             classes: number of outputs.
-            seed: seed of the run.
+            seed: of the run.
 
         Returns:
             The secret of the server: arrays by name; see `gleak.artifacts.model.Secret`.
@@ -71,7 +65,7 @@ class CraftingSpec(Spec):
         """Return the parameters to broadcast, without the test accuracy, and the server's secret.
 
         Raises:
-            IncompatibleError: the network cannot be crafted; names the crafting and the model.
+            IncompatibleError: the network cannot be crafted.
         """
         network = load_network(model, f"crafting {self}")
         shape = tuple(map(int, model.input_shape))
@@ -90,20 +84,13 @@ class CraftingSpec(Spec):
 
         A copy of the network is crafted: names and shapes must be equal, and positions too.
 
-        Args:
-            secret: with the seed of the crafting.
-            network: with the broadcast parameters, in evaluation mode; not changed.
-            shape: shape of a sample.
-            classes: number of outputs.
-
         Raises:
             ArtifactError: the secret is that of another network, or was changed.
             IncompatibleError: such a network cannot be crafted.
         """
+        copied = independent_copy(network)
         with error_context(f"secret of crafting {self}"):
-            expected = self.craft_network(
-                independent_copy(network), shape, classes, secret.seed or 0
-            )
+            expected = self.craft_network(copied, shape, classes, secret.seed or 0)
         for name in {**expected, **secret.values}:
             theirs, ours = (values.get(name) for values in (secret.values, expected))
             if theirs is None or ours is None or not _alike(np.asarray(theirs), ours):
@@ -120,12 +107,7 @@ class CraftingSpec(Spec):
         """
 
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
-        """Check that a network can be crafted.
-
-        Args:
-            network: untrained, in evaluation mode; not modified.
-            shape: shape of a sample.
-            classes: number of outputs.
+        """Check that a network, untrained and in evaluation mode, can be crafted; not changed.
 
         Raises:
             IncompatibleError: names what the network lacks.
@@ -147,9 +129,8 @@ class Honest(CraftingSpec):
 
 def _alike(values: np.ndarray, expected: np.ndarray) -> bool:
     """Return whether arrays have one shape and, if they are positions, equal values."""
-    if expected.dtype.kind == "i":
-        return np.array_equal(values, expected)
-    return values.shape == expected.shape
+    positions = expected.dtype.kind == "i"
+    return np.array_equal(values, expected) if positions else values.shape == expected.shape
 
 
 def craft_parameters(crafting: CraftingSpec, model_path: Path, folder: Path, *, seed: int) -> None:

@@ -23,7 +23,6 @@ from gleak.runtime.seeding import stream, torch_stream
 PARALLEL_PATHS = 4
 CUTTING = ("ReLU", "LeakyReLU")
 """Activations that are (almost) zero for negative inputs, so that neurons are crafted in pairs."""
-FEWEST_LAYERS = 2
 SLOPES = (1.0, 1.3, 1.6)
 """Exponents by which amplitudes fall with frequency; about 1 in photographs."""
 OF_EACH = 4
@@ -123,11 +122,11 @@ class MKOR(CraftingSpec):
                 f"crafting {self} does not support the variational block of model {model}; "
                 "use precode=0"
             )
-        widths, classes = getattr(model, "hidden_layers", []), dataset.classes or 0
+        classes = dataset.classes or 0
         paths = classes * self.paths_per_class(getattr(model, "dropout", 0.0))
         activation = ACTIVATIONS.get(getattr(model, "activation", ""))
         cut = self.hiding != "naive" and activation in CUTTING
-        for number, width in enumerate(widths):
+        for number, width in enumerate(getattr(model, "hidden_layers", [])):
             needed = paths * (2 if cut and number == 0 else 1)
             if width < needed:
                 raise IncompatibleError(
@@ -141,11 +140,7 @@ class MKOR(CraftingSpec):
         self._plan(network, shape)
 
     def _plan(self, network: torch.nn.Module, shape: Sequence[int]) -> tuple[Chain, Layout]:
-        """Decompose a network into layers and plan the views of its channels.
-
-        Raises:
-            IncompatibleError: the network cannot be crafted; names the reason.
-        """
+        """Decompose a network into layers and plan the views of its channels."""
         chain = decompose(network)
         if not chain.convolutions or not chain.dense:
             raise IncompatibleError("it has no convolutions before dense layers")
@@ -163,7 +158,6 @@ class MKOR(CraftingSpec):
         return chain, layout
 
     def paths_per_class(self, dropout: float) -> int:
-        """Return the number of paths to each class, given the dropout probability."""
         return self.paths or (PARALLEL_PATHS if dropout else 1)
 
     @override
@@ -173,22 +167,16 @@ class MKOR(CraftingSpec):
         """Craft convolutions and dense layers.
 
         Returns:
-            The secret consists of ``rows`` and ``pairs`` (see `ClassPaths`), ``gains`` (see
-            `path_gains`), ``kept``, Shape (1), the probability that a path is not dropped,
-            ``chances``, Shape (classes), the mean softmax on synthetic images, and the arrays of
+            The secret: ``rows`` and ``pairs`` (see `ClassPaths`), ``gains`` (see `path_gains`),
+            ``kept``, Shape (1), the probability that a path is not dropped, ``chances``,
+            Shape (classes), the mean softmax on synthetic images, and the arrays of
             `gleak.crafting.mkor_views.view_arrays` and `grey_responses`.
         """
         chain, layout = self._plan(network.requires_grad_(False), shape)
         probes, random = synthetic_images(shape, seed), torch_stream(seed, "crafting")
+        naive = self.hiding == "naive"
         channels = craft_convolutions(
-            chain,
-            layout,
-            probes,
-            random,
-            naive=self.hiding == "naive",
-            beta=self.beta,
-            noise=self.noise,
-            quiet=self.quiet,
+            chain, layout, probes, random, naive, beta=self.beta, noise=self.noise, quiet=self.quiet
         )
         features_of = features_before(network, chain.dense[0].name)
         paths = craft_classes(chain.dense, features_of(probes), self, random)
@@ -211,11 +199,9 @@ class MKOR(CraftingSpec):
 
 
 class ClassPaths(NamedTuple):
-    """Neurons of the first dense layer whose gradients reveal each class.
+    """Neurons of the first dense layer whose gradients reveal each class, Shape (classes, M).
 
-    Args:
-        rows: neurons of the first dense layer, Shape (classes, M).
-        pairs: True if only one of two neighbours in ``rows`` is active for a sample.
+    ``pairs`` is True if only one of two neighbours in ``rows`` is active for a sample.
     """
 
     rows: torch.Tensor
@@ -232,14 +218,7 @@ def craft_classes(
 ) -> ClassPaths:
     """Create one or several paths from the first dense layer to each class, in place.
 
-    Args:
-        steps: the dense layers, with the weights of the honest network.
-        features: Shape (M, E), inputs of the first layer for synthetic images.
-        crafting: the spec.
-        random: random generator that chooses neurons and draws noise.
-
-    Raises:
-        IncompatibleError: fewer than two dense layers, or too few neurons in one of them.
+    Features are the inputs of the first layer for synthetic images, Shape (M, E).
     """
     with torch.no_grad():
         check_paths(steps, crafting)
@@ -250,7 +229,17 @@ def craft_classes(
             for step in steps:
                 step.layer.weight.zero_()
                 step.layer.bias.zero_()
-        rows = _begin(first.layer, classes * paths, pairs, crafting, random)
+        layer, width = first.layer, 2 if pairs else 1
+        if crafting.hiding == "naive":
+            rows = torch.arange(classes * paths)[:, None]
+            layer.weight[rows] = 1 / layer.in_features
+        else:
+            chosen = torch.randperm(layer.out_features, generator=random)[: width * classes * paths]
+            rows = chosen.view(-1, width)
+        if pairs:
+            kept, mirrored = rows.unbind(1)
+            layer.weight[mirrored] = crafting.alpha * layer.weight[kept]
+            layer.bias[mirrored] = crafting.alpha * layer.bias[kept]
         carriers, values = rows, first.activation(first.layer(features))
         for step in others[:-1]:
             carriers = _extend(step, carriers, values, None, crafting, random)[:, None]
@@ -263,15 +252,10 @@ def craft_classes(
 def path_gains(
     steps: Sequence[DenseStep], features: torch.Tensor, rows: torch.Tensor
 ) -> torch.Tensor:
-    """Compute the derivative of each class's logit by the pre-activations of its neurons.
+    """Compute the derivative of each class's logit by the pre-activations of its neurons, the rows.
 
-    Args:
-        steps: the dense layers, as they are broadcast.
-        features: Shape (M, E), inputs of the first layer for synthetic images, averaged over.
-        rows: Shape (classes, K), neurons of the first layer.
-
-    Returns:
-        Shape (classes, K); for neurons with a ReLU, the derivative where they are active.
+    It is averaged over the inputs of the first layer for synthetic images, Shape (M, E), and with a
+    ReLU that where the neurons are active. Shape (classes, K), as the rows.
     """
     with torch.enable_grad():
         first, *others = steps
@@ -290,19 +274,14 @@ def path_gains(
 
 
 def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
-    """Check that the dense layers have enough neurons for the paths of all classes.
-
-    Raises:
-        IncompatibleError: fewer than two dense layers, one without a bias, or too few neurons in
-            one of them.
-    """
+    """Check that there are dense layers with biases and enough neurons for all classes."""
     first = steps[0]
     for step in steps:
         if step.layer.bias is None:
             raise IncompatibleError(f"dense layer {step.name!r} has no bias")
     paths = steps[-1].layer.out_features * crafting.paths_per_class(first.dropout)
     pairs = needs_pairs(first.activation, crafting)
-    if len(steps) < FEWEST_LAYERS:
+    if len(steps) < 2:
         raise IncompatibleError(
             f"paths of classes need two dense layers or more, but this network has {len(steps)}"
         )
@@ -315,23 +294,6 @@ def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
             )
 
 
-def _begin(
-    layer: torch.nn.Linear, paths: int, pairs: bool, crafting: MKOR, random: torch.Generator
-) -> torch.Tensor:
-    """Choose neurons of the first layer, one or a pair for each path; Shape (paths, 1 or 2)."""
-    if crafting.hiding == "naive":
-        rows = torch.arange(paths)[:, None]
-        layer.weight[rows] = 1 / layer.in_features
-        return rows
-    width = 2 if pairs else 1
-    rows = torch.randperm(layer.out_features, generator=random)[: width * paths].view(-1, width)
-    if pairs:
-        kept, mirrored = rows.unbind(1)
-        layer.weight[mirrored] = crafting.alpha * layer.weight[kept]
-        layer.bias[mirrored] = crafting.alpha * layer.bias[kept]
-    return rows
-
-
 def _extend(
     step: DenseStep,
     carriers: torch.Tensor,
@@ -340,18 +302,10 @@ def _extend(
     crafting: MKOR,
     random: torch.Generator,
 ) -> torch.Tensor:
-    """Extend each path by one more layer.
+    """Extend each path by one more layer; return the neurons of the paths in it, Shape (paths).
 
-    Args:
-        step: the layer.
-        carriers: neurons of the paths before it, Shape (paths, 1 or 2).
-        values: Shape (M, inputs), inputs of the layer for synthetic images.
-        outputs: neurons to which the paths lead, Shape (paths); None: chosen here.
-        crafting: the spec.
-        random: random generator that chooses neurons and draws noise.
-
-    Returns:
-        The neurons of the paths in this layer, Shape (paths).
+    ``carriers`` are those before it, Shape (paths, 1 or 2), ``values`` its inputs for synthetic
+    images, Shape (M, inputs). It chooses the neurons if there are no ``outputs``, Shape (paths).
     """
     layer, paths = step.layer, len(carriers)
     if crafting.hiding == "naive":
@@ -362,32 +316,23 @@ def _extend(
     noise = crafting.noise * layer.weight.std()
     taken = carriers.flatten()
     layer.weight[:, taken] = noise * layer.weight[:, taken].normal_(generator=random)
-    if outputs is None:
-        chosen = _choose_neurons(step, values, paths, random)
-        layer.bias[chosen] = layer.bias[chosen].abs()
-    else:
+    if outputs is not None:
         chosen = outputs
         layer.bias.abs_()
+    elif type(step.activation).__name__ in CUTTING:
+        # the neurons that are most active for all synthetic images
+        sums = values @ layer.weight.T + layer.bias.abs()
+        chosen = sums.amin(0).argsort(descending=True)[:paths]
+        layer.bias[chosen] = layer.bias[chosen].abs()
+    else:
+        chosen = torch.randperm(layer.out_features, generator=random)[:paths]
+        layer.bias[chosen] = layer.bias[chosen].abs()
     layer.weight[chosen[:, None], carriers] = largest[chosen][:, None].expand(carriers.shape)
     return chosen
 
 
-def _choose_neurons(
-    step: DenseStep, values: torch.Tensor, paths: int, random: torch.Generator
-) -> torch.Tensor:
-    """Choose the neurons that are most active for all synthetic images; Shape (paths)."""
-    if type(step.activation).__name__ not in CUTTING:
-        return torch.randperm(step.layer.out_features, generator=random)[:paths]
-    sums = values @ step.layer.weight.T + step.layer.bias.abs()
-    return sums.amin(0).argsort(descending=True)[:paths]
-
-
 def synthetic_images(shape: Sequence[int], seed: int) -> torch.Tensor:
-    """Draw synthetic images: random fields with spectra like photographs, and grey images.
-
-    Returns:
-        Shape (M, *shape), in [0, 1].
-    """
+    """Draw random fields with spectra like photographs, and grey images; Shape (M, *shape)."""
     random = torch_stream(seed, "made-up images")
     clouds = [_cloud(shape, slope, random) for slope in SLOPES for _ in range(OF_EACH)]
     greys = torch.linspace(0, 1, GREYS)[:, None, None, None].expand(GREYS, *shape)
@@ -412,13 +357,8 @@ def grey_responses(
     """Compute the features of grey images, by which a server converts features into intensities.
 
     The mapping from intensities to features (activations, batch normalisation, unchanged weights,
-    padding) is thus inverted without being modelled.
-
-    Args:
-        network: the crafted network.
-        chain: its layers.
-        channels: Shape (K), channels of the last convolution that carry views.
-        shape: shape of an image.
+    padding) is thus inverted without being modelled. Channels, Shape (K), are those of the last
+    convolution that carry views.
 
     Returns:
         ``levels``, Shape (L), the intensities; ``responses``, Shape (L, K, values, values).

@@ -8,7 +8,7 @@ mean intensity of a window; after a stride it is one pixel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -28,12 +28,9 @@ positive, so that padding with zeros never gives the maximum of a window."""
 
 @dataclass(frozen=True)
 class View:
-    """View of an image in one channel.
+    """View of an image in one channel, of one of its colours, or of 1 minus it if reversed.
 
-    Args:
-        colour: channel of the image.
-        reversed: True if it contains 1 minus the intensity.
-        row, column: first pixel of the window of its first value.
+    Row and column are the first pixel of the window of its first value.
     """
 
     colour: int
@@ -44,13 +41,10 @@ class View:
 
 @dataclass(frozen=True)
 class Tap:
-    """One-hot kernel of a view.
+    """One-hot kernel that makes a view of another, the source, an index of the previous views.
 
-    Args:
-        source: index of its input among the previous views.
-        row, column: position of the kernel's one, relative to its centre.
-        reverses: True if intensities are subtracted from 1.
-        view: the view in the output channel.
+    Row and column are the position of the kernel's one, relative to its centre. If it reverses,
+    intensities are subtracted from 1.
     """
 
     source: int
@@ -62,13 +56,9 @@ class Tap:
 
 @dataclass(frozen=True)
 class Windows:
-    """Positions of the values of all channels on the image.
+    """Positions of the values of all channels on the image, in pixels.
 
-    Args:
-        scale: pixels between the windows of neighbouring values.
-        extent: side of a window in pixels.
-        values: values along a side.
-        side: side of the image in pixels.
+    The scale lies between the windows of neighbouring values; the extent is a window's side.
     """
 
     scale: int
@@ -92,32 +82,39 @@ class Layout:
 def plan_views(
     steps: Sequence[ConvolutionStep], shape: Sequence[int], directions: int | None
 ) -> Layout:
-    """Plan the views of all channels.
+    """Plan the views of all channels, of images of a shape.
 
-    Args:
-        steps: the convolutions.
-        shape: shape of an image, (C, H, H).
-        directions: number of downsampling convolutions, counted from the last, that copy channels
-            four times; None: as many as the numbers of channels allow.
+    ``directions`` is the number of downsampling convolutions, counted from the last, that copy
+    channels four times; None: as many as the numbers of channels allow.
 
     Raises:
         IncompatibleError: the network downsamples images in other ways or has too few channels.
     """
     for step in steps:
         _check_step(step)
-    _check_gaps(steps)
+    strided = [number for number, step in enumerate(steps) if int(step.layer.stride[0]) > 1]
+    pooled = [number for number, step in enumerate(steps) if step.pool is not None]
+    if strided and pooled and strided[0] < pooled[-1]:
+        raise IncompatibleError(
+            f"pooling after {steps[pooled[-1]].name!r} combines pixels that are not adjacent, "
+            f"because of the stride of {steps[strided[0]].name!r}"
+        )
     if len({type(step.pool) for step in steps if step.pool is not None}) > 1:
         raise IncompatibleError("it contains both max-pooling and average pooling")
     if shape[1] != shape[2]:
         raise IncompatibleError(f"images of {shape[1]} x {shape[2]} pixels are not square")
     shrinking = sum(step.factor > 1 for step in steps)
-    wanted = [directions] if directions is not None else range(shrinking, -1, -1)
-    for number in wanted:
+    for number in [directions] if directions is not None else range(shrinking, -1, -1):
         layout = _layout(steps, shape, min(number, shrinking))
-        shortage = _shortage(steps, layout)
-        if shortage is None:
+        pairs = list(zip(steps, map(len, layout.taps), strict=True))
+        short = [pair for pair in pairs if pair[1] > pair[0].layer.out_channels]
+        if not short:
             return layout
-    raise IncompatibleError(f"{shortage}; fewer directions need fewer channels")
+    step, needed = short[0]
+    raise IncompatibleError(
+        f"convolution {step.name!r} has {step.layer.out_channels} channels, but {needed} are "
+        "needed; fewer directions need fewer channels"
+    )
 
 
 def _check_step(step: ConvolutionStep) -> None:
@@ -140,28 +137,6 @@ def _check_step(step: ConvolutionStep) -> None:
         raise IncompatibleError(f"{step.name!r} downsamples images by {step.factor}, not by 1 or 2")
 
 
-def _check_gaps(steps: Sequence[ConvolutionStep]) -> None:
-    """Raise `IncompatibleError` if pixels are pooled that are not adjacent, so no window."""
-    strided = [step.name for step in steps if int(step.layer.stride[0]) > 1]
-    pooled = [step.name for step in steps if step.pool is not None]
-    names = [step.name for step in steps]
-    if strided and pooled and names.index(strided[0]) < names.index(pooled[-1]):
-        raise IncompatibleError(
-            f"pooling after {pooled[-1]!r} combines pixels that are not adjacent, because of the "
-            f"stride of {strided[0]!r}"
-        )
-
-
-def _shortage(steps: Sequence[ConvolutionStep], layout: Layout) -> str | None:
-    for step, taps in zip(steps, layout.taps, strict=True):
-        if len(taps) > step.layer.out_channels:
-            return (
-                f"convolution {step.name!r} has {step.layer.out_channels} channels, but "
-                f"{len(taps)} are needed"
-            )
-    return None
-
-
 def _layout(steps: Sequence[ConvolutionStep], shape: Sequence[int], directions: int) -> Layout:
     shrinking = [number for number, step in enumerate(steps) if step.factor > 1]
     dividing = set(shrinking[len(shrinking) - directions :])
@@ -175,7 +150,7 @@ def _layout(steps: Sequence[ConvolutionStep], shape: Sequence[int], directions: 
         moved = cropped * windows.scale
         views = [replace(view, row=view.row + moved, column=view.column + moved) for view in views]
         shifts = (0, _direction(views, windows)) if number in dividing else (0,)
-        taps = list(_taps(views, shifts, windows.scale, bounded and number == 0))
+        taps = _taps(views, shifts, windows.scale, bounded and number == 0)
         plan.append(taps)
         views, windows = [tap.view for tap in taps], _downsampled(windows, step)
     return Layout(plan, windows)
@@ -186,31 +161,22 @@ def _direction(views: Sequence[View], windows: Windows) -> int:
 
     The windows so far are centred or cropped; the new ones extend to the side with more space.
     """
-    first = min(view.row for view in views)
-    last = max(view.row for view in views) + windows.scale * (windows.values - 1) + windows.extent
+    first, last = (choose(view.row for view in views) for choose in (min, max))
+    last += windows.scale * (windows.values - 1) + windows.extent
     seen_above, seen_below = max(first, 0), min(last, windows.side)
     return -1 if seen_above + seen_below > windows.side else 1
 
 
 def _taps(views: Sequence[View], shifts: Sequence[int], scale: int, bounded: bool) -> list[Tap]:
     """Return the kernels of each view and shift, followed by reversed ones if ``bounded``."""
-    return [
-        Tap(
-            source,
-            row,
-            column,
-            reverses,
-            View(
-                view.colour,
-                reverses or view.reversed,
-                view.row + row * scale,
-                view.column + column * scale,
-            ),
-        )
-        for reverses in ((False, True) if bounded else (False,))
-        for row, column in product(shifts, shifts)
-        for source, view in enumerate(views)
-    ]
+    taps = []
+    for reverses in (False, True) if bounded else (False,):
+        for row, column in product(shifts, shifts):
+            for source, view in enumerate(views):
+                moved = view.row + row * scale, view.column + column * scale
+                shown = View(view.colour, reverses or view.reversed, *moved)
+                taps.append(Tap(source, row, column, reverses, shown))
+    return taps
 
 
 def _downsampled(windows: Windows, step: ConvolutionStep) -> Windows:
@@ -224,35 +190,21 @@ def _downsampled(windows: Windows, step: ConvolutionStep) -> Windows:
 def view_arrays(layout: Layout, channels: np.ndarray) -> dict[str, np.ndarray]:
     """Return the arrays that describe the views in the secret of the server.
 
-    Args:
-        layout: the planned views.
-        channels: Shape (K), channel of the last convolution of each view.
-
-    Returns:
-        ``channel``, ``colour``, ``reversed``, ``row``, ``column``, Shape (K); ``windows``, Shape
-        (4), the fields of `Windows`.
+    They are ``channel``, that of the last convolution, and the fields of `View`, Shape (K) each,
+    and ``windows``, Shape (4), the fields of `Windows`.
     """
-    views, windows = layout.views, layout.windows
-    return {
-        "channel": channels,
-        "colour": np.array([view.colour for view in views]),
-        "reversed": np.array([int(view.reversed) for view in views]),
-        "row": np.array([view.row for view in views]),
-        "column": np.array([view.column for view in views]),
-        "windows": np.array([windows.scale, windows.extent, windows.values, windows.side]),
-    }
+    views = np.array([astuple(view) for view in layout.views], dtype=int).T.copy()
+    fields = dict(zip(("colour", "reversed", "row", "column"), views, strict=True))
+    return {"channel": channels, **fields, "windows": np.array(astuple(layout.windows))}
 
 
 @dataclass
 class Signal:
-    """Channels that carry the image at some layer of the network.
+    """Channels that carry the image at some layer of the network; Shape (K).
 
-    Args:
-        channels: Shape (K), indices of the channels.
-        gain, offset: Shape (K), a value is gain times intensity plus offset; 1 and 0 after the
-            first convolution, so that factors of `beta` compound.
-        centre: centre of the values, subtracted before the next activation; None: values are
-            positive.
+    A value is gain times intensity plus offset, 1 and 0 after the first convolution, so that
+    factors of `beta` compound. The centre of the values, None if they are positive, is subtracted
+    before the next activation.
     """
 
     channels: torch.Tensor
@@ -266,23 +218,16 @@ def craft_convolutions(
     layout: Layout,
     probes: torch.Tensor,
     random: torch.Generator,
-    *,
     naive: bool,
+    *,
     beta: float,
     noise: float,
     quiet: float,
 ) -> torch.Tensor:
-    """Craft convolutions that carry the views of a layout, in place.
+    """Craft convolutions that carry the views of a layout, in place; see `mkor.MKOR`.
 
-    Args:
-        chain: the network.
-        layout: the planned views.
-        probes: Shape (M, *shape), synthetic images for which activations are computed.
-        random: random generator that chooses channels and draws noise.
-        naive: take the first channels, and set all other weights to zero.
-        beta: weight of a one-hot kernel.
-        noise: deviation of the noise, relative to the layer's weights.
-        quiet: share of directions removed from the weights of other channels.
+    The probes are synthetic images, Shape (M, *shape), for which activations are computed. If
+    crafting is naive, the first channels are taken, and all other weights are zero.
 
     Returns:
         Channels of the last convolution that carry the views; Shape (K).
@@ -306,7 +251,8 @@ def craft_convolutions(
                 channels = order[: len(taps)]
                 _blend(step, signal.channels, channels, activations, random, noise, quiet)
             signal = _set_kernels(step, taps, signal, channels, beta)
-            activations = _run(step, activations)
+            layers = (step.layer, step.norm, step.activation, step.pool)
+            activations = torch.nn.Sequential(*filter(None, layers))(activations)
         return signal.channels
 
 
@@ -325,9 +271,8 @@ def _blend(
     between = weight.new_empty(len(outgoing), len(incoming), *weight.shape[2:])
     weight[outgoing[:, None], incoming] = deviation * between.normal_(generator=random)
     bias[outgoing] = deviation * bias.new_empty(len(outgoing)).normal_(generator=random)
-    is_other = torch.ones(weight.shape[1], dtype=torch.bool)
-    is_other[incoming] = False
-    others = is_other.nonzero().flatten()
+    every = torch.arange(weight.shape[1])
+    others = every[~torch.isin(every, incoming)]
     if quiet and len(others):
         rows = weight[outgoing[:, None], others].flatten(1)
         patches = _patches(step.layer, activations, others, random)
@@ -348,11 +293,10 @@ def _patches(
     size, padding = layer.kernel_size[0], int(layer.padding[0])
     padded = torch.nn.functional.pad(activations[:, channels], [padding] * 4)
     windows = padded.unfold(2, size, 1).unfold(3, size, 1)
-    samples, _, rows, columns = windows.shape[:4]
-    places = [
-        torch.randint(most, (PATCHES,), generator=random) for most in (samples, rows, columns)
-    ]
-    return windows[places[0], :, places[1], places[2]].flatten(1)
+    samples, rows, columns = (
+        torch.randint(windows.shape[axis], (PATCHES,), generator=random) for axis in (0, 2, 3)
+    )
+    return windows[samples, :, rows, columns].flatten(1)
 
 
 def _set_kernels(
@@ -391,11 +335,3 @@ def _batch_norm(step: ConvolutionStep, channels: torch.Tensor) -> tuple[torch.Te
     scales = norm.weight / (variance + norm.eps).sqrt()
     shifts = norm.bias - mean * scales
     return scales[channels], shifts[channels]
-
-
-def _run(step: ConvolutionStep, activations: torch.Tensor) -> torch.Tensor:
-    outputs: torch.Tensor = step.layer(activations)
-    if step.norm is not None:
-        outputs = step.norm(outputs)
-    outputs = step.activation(outputs)
-    return outputs if step.pool is None else step.pool(outputs)

@@ -11,6 +11,7 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import Spec
+from gleak.models.parameters import Tensors
 
 Memory = dict[str, "torch.Tensor"]
 """Values that a client has not sent yet, by parameter; Shape (*shape)."""
@@ -29,18 +30,15 @@ class DefenseSpec(Spec):
 
     @property
     def scale_dependent(self) -> bool:
-        """True if the relative effect on an update changes when the update is multiplied.
+        """True if parameters of the defence are in the unit of the values sent.
 
-        This holds if parameters of the defence are in the unit of the values sent.
+        Its relative effect then changes when the update is multiplied.
         """
         return False
 
     @property
     def data_dependent_noise(self) -> bool:
-        """True if the strength of the noise is computed from the client's data.
-
-        Such noise guarantees nothing, since its strength reveals the data too.
-        """
+        """True if the noise's strength depends on, and reveals, the data: it guarantees nothing."""
         return False
 
     @property
@@ -49,23 +47,14 @@ class DefenseSpec(Spec):
         return ""
 
     def rescaled(self, factor: float) -> Self:
-        """Return this defence for values that are ``factor`` times a gradient.
-
-        Parameters in the unit of a gradient (``unit=gradient``) are converted to the unit of the
-        values.
-        """
+        """Return this defence, with numbers of ``unit=gradient`` multiplied by a factor."""
         return self
 
-    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def at_sent_norm(self, update: Tensors) -> Tensors:
         """Return the update with the L2 norm at which it is sent, if the defence fixes the norm.
 
-        This is the reference of the perturbation (`gleak.simulation.victims`).
-
-        Args:
-            update: before the defence, by parameter, Shape (R, *shape).
-
-        Returns:
-            The same parameters, Shape (R, *shape).
+        This is the reference of the perturbation (`gleak.simulation.victims`). Shape (R, *shape) of
+        each parameter, before the defence and in the result.
         """
         return update
 
@@ -76,11 +65,7 @@ class DefenseSpec(Spec):
 
     @property
     def needs_samples(self) -> bool:
-        """True if the defence cannot be applied to an update alone.
-
-        It then uses the client's samples, changes its local steps, or divides its samples among
-        several clients.
-        """
+        """True if the defence uses or divides the client's samples, or changes its local steps."""
         uses_samples = type(self).with_samples is not DefenseSpec.with_samples
         return uses_samples or self.clients_per_update > 1 or self.local_gradient() is not None
 
@@ -97,11 +82,7 @@ class DefenseSpec(Spec):
             )
 
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
-        """Raise if the defence does not support a network.
-
-        Args:
-            network: untrained, in the mode in which clients train it; not changed.
-            shape: shape of a sample.
+        """Raise if the defence does not support a network, in the mode in which clients train it.
 
         Raises:
             IncompatibleError: the network is not supported.
@@ -112,12 +93,8 @@ class DefenseSpec(Spec):
         return None
 
     def with_samples(
-        self,
-        update: dict[str, torch.Tensor],
-        model: torch.nn.Module,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
+        self, update: Tensors, model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> Tensors:
         """Apply the part of the defence that needs the client's samples, before `protect`.
 
         Args:
@@ -132,11 +109,9 @@ class DefenseSpec(Spec):
         return update
 
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """Apply the defence to one client's update and encode the result.
-
-        The default encodes the update without changing it.
+        """Apply the defence to one client's update and encode the result; by default, encode it.
 
         Args:
             update: by parameter, Shape (R, *shape).
@@ -159,12 +134,8 @@ def encode(value: torch.Tensor) -> Dense:
     return Dense(value.numpy()[None])
 
 
-def update_norms(update: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Compute the L2 norm of all parameters as one vector, in double precision; Shape (R).
-
-    Args:
-        update: by parameter, Shape (R, *shape).
-    """
+def update_norms(update: Tensors) -> torch.Tensor:
+    """Compute the L2 norm of all parameters as one vector, in double precision; Shape (R)."""
     flat = [value.reshape(len(value), -1) for value in update.values()]
     norms = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in flat]
     return torch.linalg.vector_norm(torch.stack(norms), dim=0)
@@ -176,10 +147,5 @@ def per_round(numbers: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def scale_rounds(value: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Multiply each round of a parameter by a factor and keep the parameter's data type.
-
-    Args:
-        value: Shape (R, *shape).
-        factors: Shape (R); may be of higher precision.
-    """
+    """Multiply each round of a parameter, (R, *shape), by a factor, (R), and keep its data type."""
     return (value * per_round(factors, value)).to(value.dtype)

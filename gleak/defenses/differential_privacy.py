@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 from typing_extensions import override
@@ -18,6 +18,7 @@ from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, scale_rounds, update_norms
 from gleak.models.batching import interacting_layer
 from gleak.models.differentiation import sample_gradients
+from gleak.models.parameters import Tensors
 from gleak.models.stochastic import stochastic_training_mode
 from gleak.models.tracing import describe_layer
 
@@ -34,20 +35,14 @@ class DifferentialPrivacy(DefenseSpec):
     federated averaging with client-level privacy does. An update of zeros is not scaled. Samples
     are not clipped one by one, so the noise hides the batch of a client as a whole; the metrics
     ``epsilon_rdp`` and ``epsilon_prv`` compute the guarantee, and ``reconstruction_bound`` what it
-    means for attacks that reconstruct the batch.
-
-    The noise is given by ``sigma``, its standard deviation, or by ``noise_multiplier``, the
-    standard deviation over ``norm``, as in DP-SGD and federated averaging with client-level
-    privacy. It does not depend on the client's data, so either gives the guarantee. The accountants
-    take any two batches as neighbours, whose updates differ by up to 2 norm: their noise multiplier
-    is half of ours.
+    means for attacks. The accountants take any two batches as neighbours, whose updates differ by
+    up to 2 norm: their noise multiplier is half of ours.
 
     ``sigma`` and ``norm`` are in the unit of the values sent. A difference of weights is
     local_lr local_steps times as long as the mean gradient of the steps, so ``scaling=clip`` with
     the same ``norm`` may leave one unchanged and shorten the other; ``scaling=unit`` gives both the
-    same norm, and the noise hides them alike. With ``unit=gradient`` both numbers are in the unit
-    of the gradient, and are multiplied by local_lr local_steps for a difference of weights, which
-    changes neither their ratio nor epsilon.
+    same norm, and the noise hides them alike. With ``unit=gradient`` both numbers are multiplied by
+    local_lr local_steps for a difference of weights, which changes neither their ratio nor epsilon.
     """
 
     source = "CPA section VI; McMahan et al. 2018 (clip, noise_multiplier)"
@@ -110,7 +105,7 @@ class DifferentialPrivacy(DefenseSpec):
         return self.model_copy(update=changed)
 
     @override
-    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def at_sent_norm(self, update: Tensors) -> Tensors:
         if self.scaling == "clip":
             return update
         factors = self._factors(update)
@@ -118,7 +113,7 @@ class DifferentialPrivacy(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         factors = self._factors(update)
         sent: dict[str, Encoded] = {}
@@ -127,7 +122,7 @@ class DifferentialPrivacy(DefenseSpec):
             sent[name] = encode(scale_rounds(value, factors) + self.deviation * noise)
         return sent
 
-    def _factors(self, update: dict[str, torch.Tensor]) -> torch.Tensor:
+    def _factors(self, update: Tensors) -> torch.Tensor:
         """Compute the scaling factor of each round, in double precision; Shape (R)."""
         norms = update_norms(update)
         factors = torch.where(norms > 0, self.norm / norms, 1.0)
@@ -141,21 +136,16 @@ class FedCDP(DefenseSpec):
     For each sample i and layer l, g_il becomes g_il / max(1, ||g_il|| / C) (ROG Equation 17), and
     a step is taken along (sum_i g_il + n_l) / B, with independent Gaussian n_l (Equation 18). A
     layer is a parameter: weight and bias are clipped separately, as in the code of Wei et al. and
-    of ROG. A client with several local steps does this at each of them, as Wei et al. do, so its
-    update needs no further protection; its loss and dropout are those of a client without defence.
+    of ROG. A client with several local steps does this at each of them, as Wei et al. do.
 
-    The noise is given in one of two ways.
-
-    - ``sigma``: n_l has the standard deviation sigma C, added once per mini-batch (Wei et al.'s
-      code, and the noise multiplier of accountants). The epsilon of `gleak.metrics.epsilon` is a
-      guarantee.
-    - ``snr`` in decibel: each sample's clipped g_il is the signal, of power ||g_il||^2 over its
-      number of values, and its noise is weaker by 10^(snr / 10). In ROG's code every sample gets
-      noise of its own; n_l is their sum, drawn at once. That code takes one step only, whatever the
-      local epochs (`fedsgd` here), takes the variance for the power, adds no noise to the first
-      sample of a batch, and is set to C = 2, where the text has 4. Noise that depends on the data
-      guarantees nothing: epsilon is then that of noise of the same strength, had it been fixed in
-      advance. ROG reports such numbers for its SNR too.
+    - With ``sigma``, n_l has the standard deviation sigma C, added once per mini-batch (Wei et
+      al.'s code, and the noise multiplier of accountants): `gleak.metrics.epsilon` is a guarantee.
+    - With ``snr``, each sample's clipped g_il is the signal, of power ||g_il||^2 over its number of
+      values, and its noise is weaker by 10^(snr / 10); n_l is their sum, drawn at once. ROG's code
+      takes one step only, whatever the local epochs (`fedsgd` here), takes the variance for the
+      power, adds no noise to the first sample of a batch, and is set to C = 2, where the text has
+      4. Noise that depends on the data guarantees nothing: epsilon is then, as in ROG, that of
+      noise of the same strength, had it been fixed in advance.
 
     ``clip`` and the noise are in the unit of gradients, whatever is sent: a difference of weights
     results from the same steps. Every sample needs a gradient of its own, so layers that normalise
@@ -199,12 +189,7 @@ class FedCDP(DefenseSpec):
         return "choose a larger snr, or a smaller sigma, which costs privacy (epsilon_rdp)"
 
     def deviation(self, power: float, size: int) -> float:
-        """Compute the standard deviation of n_l.
-
-        Args:
-            power: sum of squared norms of the layer's clipped gradients, sum_i ||g_il||^2.
-            size: number of values of the layer.
-        """
+        """Compute the standard deviation of n_l, for sum_i ||g_il||^2 and the size of the layer."""
         if self.sigma is not None:
             return self.sigma * self.clip
         assert self.snr is not None
@@ -226,11 +211,7 @@ class FedCDP(DefenseSpec):
 
 
 class NoisyGradient(LocalGradient):
-    """Mean of a mini-batch's clipped gradients, with noise added to their sum.
-
-    Args:
-        defense: gives the clipping bound and the strength of the noise.
-    """
+    """Mean of a mini-batch's clipped gradients, with noise added to their sum."""
 
     def __init__(self, defense: FedCDP) -> None:
         self.defense = defense
@@ -240,74 +221,37 @@ class NoisyGradient(LocalGradient):
     def __call__(
         self,
         model: torch.nn.Module,
-        parameters: dict[str, torch.Tensor],
+        parameters: Tensors,
         inputs: torch.Tensor,
         labels: torch.Tensor,
         loss: Loss,
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    ) -> tuple[torch.Tensor, Tensors]:
+        """Process samples in chunks of `MAX_VALUES` gradient values; dropout masks each of them."""
         self.defense.check_network(model, tuple(inputs.shape[1:]))
-        clipped = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
+        clip = self.defense.clip
+        detached = {name: value.detach() for name, value in parameters.items()}
+        sums = {name: torch.zeros_like(value) for name, value in detached.items()}
+        powers, losses = dict.fromkeys(detached, 0.0), []
+        size = max(1, MAX_VALUES // sum(value.numel() for value in detached.values()))
+        with stochastic_training_mode(model, inputs):
+            for x, y in zip(inputs.split(size), labels.split(size), strict=True):
+                sample_losses, gradients = sample_gradients(model, detached, x, y, loss)
+                losses.append(sample_losses)
+                for name, gradient in gradients.items():
+                    norms = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1)
+                    factors = 1 / (norms / clip).clamp(min=1)
+                    sums[name] += torch.tensordot(factors, gradient, dims=1)
+                    powers[name] += float((factors * norms).square().sum())
         deviations = {
-            name: self.defense.deviation(clipped.powers[name], total.numel())
-            for name, total in clipped.sums.items()
+            name: self.defense.deviation(powers[name], total.numel())
+            for name, total in sums.items()
         }
         # the composition of Gaussian mechanisms, 1 / sqrt(sum_l (2C / s_l)^2): replacing a sample
         # changes the sum of a layer by at most 2C
-        ratios = 2 * self.defense.clip / torch.tensor([*deviations.values()], dtype=torch.float64)
+        ratios = 2 * clip / torch.tensor([*deviations.values()], dtype=torch.float64)
         self.noise_multipliers.append(float(1 / torch.linalg.vector_norm(ratios)))
         noisy = {
             name: (total + deviations[name] * torch.randn(total.shape).to(total)) / len(labels)
-            for name, total in clipped.sums.items()
+            for name, total in sums.items()
         }
-        return clipped.loss, noisy
-
-
-class ClippedGradients(NamedTuple):
-    """Sums over the clipped gradients of one mini-batch.
-
-    Args:
-        loss: mean loss of the samples.
-        sums: sum of the clipped gradients by parameter, Shape (*shape).
-        powers: sum of their squared L2 norms by parameter.
-    """
-
-    loss: torch.Tensor
-    sums: dict[str, torch.Tensor]
-    powers: dict[str, float]
-
-
-def clipped_gradients(
-    model: torch.nn.Module,
-    parameters: dict[str, torch.Tensor],
-    inputs: torch.Tensor,
-    labels: torch.Tensor,
-    loss: Loss,
-    bound: float,
-) -> ClippedGradients:
-    """Clip each sample's gradient of each parameter to an L2 norm, g / max(1, ||g|| / bound).
-
-    Samples are processed in chunks of `MAX_VALUES` gradient values; dropout draws a mask for each
-    sample.
-
-    Args:
-        model: its own parameters are not changed.
-        parameters: parameters at which gradients are computed, Shape (*shape).
-        inputs: Shape (B, *shape).
-        labels: Shape (B).
-        loss: see `gleak.models.differentiation`.
-        bound: largest norm.
-    """
-    detached = {name: value.detach() for name, value in parameters.items()}
-    sums = {name: torch.zeros_like(value) for name, value in detached.items()}
-    powers, losses = dict.fromkeys(detached, 0.0), []
-    size = max(1, MAX_VALUES // sum(value.numel() for value in detached.values()))
-    with stochastic_training_mode(model, inputs):
-        for x, y in zip(inputs.split(size), labels.split(size), strict=True):
-            sample_losses, gradients = sample_gradients(model, detached, x, y, loss)
-            losses.append(sample_losses)
-            for name, gradient in gradients.items():
-                norms = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1)
-                factors = 1 / (norms / bound).clamp(min=1)
-                sums[name] += torch.tensordot(factors, gradient, dims=1)
-                powers[name] += float((factors * norms).square().sum())
-    return ClippedGradients(torch.cat(losses).mean(), sums, powers)
+        return torch.cat(losses).mean(), noisy

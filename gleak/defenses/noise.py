@@ -13,6 +13,7 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, per_round, update_norms
+from gleak.models.parameters import Tensors
 
 
 class NoiseSpec(DefenseSpec):
@@ -21,7 +22,7 @@ class NoiseSpec(DefenseSpec):
     - ``value``: the values sent. A difference of weights is local_lr local_steps times as large as
       a gradient, so the same ``std`` hides it more, or less, than a gradient.
     - ``gradient``: the values of the mean gradient of the local steps. A difference of weights gets
-      local_lr local_steps times that noise, so that both are hidden alike.
+      local_lr local_steps times that noise, so both are hidden alike, as with the units below.
     - ``deviation``: the standard deviation of each tensor in one round, so that the noise has the
       same relative strength in every layer and every model. A constant tensor gets no noise.
     - ``norm``: ``std`` is the L2 norm (root mean square) of the noise over that of the whole update
@@ -68,27 +69,23 @@ class NoiseSpec(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        scales = self._scales(update)
-        return {
-            name: encode(value + scales[name] * self.noise(value, generator))
-            for name, value in update.items()
-        }
-
-    def _scales(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | float]:
-        """Return the standard deviation of the noise by parameter: a number or (R, 1, ...)."""
-        if self.unit == "deviation":
-            return {
-                name: self.std
-                * per_round(value.reshape(len(value), -1).std(1, correction=0), value)
-                for name, value in update.items()
-            }
+        stds: dict[str, torch.Tensor | float] = dict.fromkeys(update, self.std)
         if self.unit == "norm":
             count = sum(value[0].numel() for value in update.values())
             std = self.std * update_norms(update) / math.sqrt(count)
-            return {name: per_round(std.to(value.dtype), value) for name, value in update.items()}
-        return dict.fromkeys(update, self.std)
+            stds = {name: per_round(std.to(value.dtype), value) for name, value in update.items()}
+        elif self.unit == "deviation":
+            flat = {name: value.reshape(len(value), -1) for name, value in update.items()}
+            stds = {
+                name: self.std * per_round(rows.std(1, correction=0), update[name])
+                for name, rows in flat.items()
+            }
+        return {
+            name: encode(value + stds[name] * self.noise(value, generator))
+            for name, value in update.items()
+        }
 
     @abstractmethod
     def noise(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -100,13 +97,9 @@ class Gaussian(NoiseSpec):
     """Independent Gaussian noise on every value (CPL section 4.3).
 
     CPL gives "magnitudes of variance" 1e-4 to 1e-2. We read them as standard deviations: already
-    with a variance of 1e-4 no method could do better than chance. MKOR's
-    "normalized standard deviation" is ``unit=deviation``, where ``std`` is relative to each
-    tensor's standard deviation (see `gleak.defenses.noise.NoiseSpec`).
-
-    With ``unit=value`` a difference of weights, which is local_lr local_steps times as large as a
-    gradient, is hidden more or less than a gradient; ``unit=gradient`` and ``unit=norm`` hide both
-    alike. The update is not bounded, so no unit gives differential privacy (see `dp`).
+    with a variance of 1e-4 no method could do better than chance. MKOR's "normalized standard
+    deviation" is ``unit=deviation`` (see `gleak.defenses.noise.NoiseSpec`). The update is not
+    bounded, so no unit gives differential privacy (see `dp`).
     """
 
     source = "CPL section 4.3; MKOR Table 4"

@@ -15,6 +15,7 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, per_round, scale_rounds, update_norms
 from gleak.defenses.sparsification import Scope
+from gleak.models.parameters import Tensors
 
 
 class QuantizerSpec(DefenseSpec):
@@ -45,9 +46,9 @@ class QuantizerSpec(DefenseSpec):
         return 2 ** (self.bits - 1) - 1
 
     @property
-    @abstractmethod
     def order(self) -> float:
         """Order p of the norm; infinity for the largest magnitude."""
+        return math.inf
 
     @abstractmethod
     def rounded(self, levels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -55,28 +56,21 @@ class QuantizerSpec(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        norms = self._norms(update)
-        return {name: self._send(value, norms[name], generator) for name, value in update.items()}
-
-    def _norms(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Compute ||g||_p for each parameter and round, in double precision; Shape (R)."""
         norm = partial(torch.linalg.vector_norm, ord=self.order, dtype=torch.float64)
         norms = {name: norm(value.reshape(len(value), -1), dim=1) for name, value in update.items()}
-        if self.scope == "tensor":
-            return norms
-        return dict.fromkeys(norms, norm(torch.stack(list(norms.values())), dim=0))
-
-    def _send(
-        self, value: torch.Tensor, norm: torch.Tensor, generator: torch.Generator
-    ) -> Quantized:
-        norm = norm.to(value.dtype)
-        of_round = per_round(norm, value)
-        shares = torch.where(of_round > 0, value.abs() / of_round, 0)
-        numbers = self.rounded(self.steps * shares, generator).clamp(max=self.steps)
-        codes = (value.sign() * numbers).to(torch.int8)
-        return self.encoding(codes.numpy()[None], (norm / self.steps).numpy()[None])
+        if self.scope == "global":
+            norms = dict.fromkeys(norms, norm(torch.stack(list(norms.values())), dim=0))
+        sent: dict[str, Encoded] = {}
+        for name, value in update.items():
+            height = norms[name].to(value.dtype)
+            of_round = per_round(height, value)
+            shares = torch.where(of_round > 0, value.abs() / of_round, 0)
+            numbers = self.rounded(self.steps * shares, generator).clamp(max=self.steps)
+            codes = (value.sign() * numbers).to(torch.int8)
+            sent[name] = self.encoding(codes.numpy()[None], (height / self.steps).numpy()[None])
+        return sent
 
 
 @register("quantize")
@@ -90,11 +84,6 @@ class Quantize(QuantizerSpec):
 
     source = "ROG Equation 6, Example 2, section 4.3"
     encoding: ClassVar[type[Quantized]] = Rounded
-
-    @property
-    @override
-    def order(self) -> float:
-        return math.inf
 
     @override
     def rounded(self, levels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -145,7 +134,7 @@ class SignSGD(DefenseSpec):
     source = "Bernstein et al. 2018; ROG Equation 5, Example 1"
 
     @override
-    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def at_sent_norm(self, update: Tensors) -> Tensors:
         """Scale the update to the norm of its signs, the square root of the nonzero count."""
         counts = [value.reshape(len(value), -1).count_nonzero(1) for value in update.values()]
         norms = update_norms(update)
@@ -154,7 +143,7 @@ class SignSGD(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         return {
             name: Signs(value.sign().to(torch.int8).numpy()[None]) for name, value in update.items()

@@ -15,6 +15,7 @@ from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, NoDefense
 from gleak.defenses.differential_privacy import DifferentialPrivacy
+from gleak.models.parameters import Tensors
 
 
 @register("secure_aggregation")
@@ -93,7 +94,7 @@ class SecureAggregation(DefenseSpec):
         return self.model_copy(update={"each": self.each.rescaled(factor)})
 
     @override
-    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def at_sent_norm(self, update: Tensors) -> Tensors:
         return self.each.at_sent_norm(update)
 
     @model_validator(mode="after")
@@ -114,16 +115,12 @@ class SecureAggregation(DefenseSpec):
 
     @override
     def with_samples(
-        self,
-        update: dict[str, torch.Tensor],
-        model: torch.nn.Module,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
+        self, update: Tensors, model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> Tensors:
         return self.each.with_samples(update, model, inputs, labels)
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         return self.each.protect(update, generator, memory)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gleak.artifacts.encodings import Encoded
 from gleak.core.lazy import torch
 from gleak.defenses.base import DefenseSpec, Memory, encode
-from gleak.models.parameters import trained_parameters
+from gleak.models.parameters import Tensors, trained_parameters
 from gleak.runtime.seeding import drawing_from
 
 
@@ -16,9 +16,7 @@ from gleak.runtime.seeding import drawing_from
 class RoundStreams:
     """Random streams of one client in one round.
 
-    Args:
-        training: for local training, and for defences that use the samples.
-        defense: for defences that only use the update.
+    ``training`` is also for defences that use the samples, ``defense`` for those that do not.
     """
 
     training: torch.Generator
@@ -27,46 +25,37 @@ class RoundStreams:
 
 def send_update(
     defense: DefenseSpec,
-    compute: Callable[[], dict[str, torch.Tensor]],
+    compute: Callable[[], Tensors],
     network: torch.nn.Module,
     inputs: torch.Tensor,
     labels: torch.Tensor,
     streams: RoundStreams,
     memory: Memory,
-) -> tuple[dict[str, Encoded], dict[str, torch.Tensor]]:
+) -> tuple[dict[str, Encoded], Tensors]:
     """Compute one client's update, apply the defence and encode the result.
 
     Args:
-        defense: defence of the client.
-        compute: returns the update before defences that act on updates; by parameter,
-            Shape (R, *shape).
-        network: network with the broadcast parameters.
+        defense: of the client.
+        compute: returns the update before defences that act on updates; Shape (R, *shape).
+        network: with the broadcast parameters.
         inputs: samples of the client, Shape (N, *shape).
         labels: Shape (N).
-        streams: random streams of this client in this round.
+        streams: of this client in this round.
         memory: values not sent in earlier rounds, changed in place.
 
     Returns:
         The update as sent, and as computed.
     """
-    computed, protected = compute_update(
-        defense, compute, network, inputs, labels, streams.training
-    )
+    stream = streams.training
+    computed, protected = compute_update(defense, compute, network, inputs, labels, stream)
     on_cpu = {name: value.detach().cpu() for name, value in protected.items()}
     return protect(defense, on_cpu, streams.defense, memory), computed
 
 
 def protect(
-    defense: DefenseSpec,
-    update: dict[str, torch.Tensor],
-    generator: torch.Generator,
-    memory: Memory,
+    defense: DefenseSpec, update: Tensors, generator: torch.Generator, memory: Memory
 ) -> dict[str, Encoded]:
-    """Apply the part of a defence that needs the update alone; see `DefenseSpec.protect`.
-
-    Parameters without values, of which no defence can compute a norm or a share, are sent as they
-    are.
-    """
+    """Apply `DefenseSpec.protect`; parameters without values, so without norms, are left alone."""
     filled = {name: value for name, value in update.items() if value.numel()}
     sent = defense.protect(filled, generator, memory) if filled else {}
     return {name: sent.get(name) or encode(value) for name, value in update.items()}
@@ -74,18 +63,15 @@ def protect(
 
 def compute_update(
     defense: DefenseSpec,
-    compute: Callable[[], dict[str, torch.Tensor]],
+    compute: Callable[[], Tensors],
     network: torch.nn.Module,
     inputs: torch.Tensor,
     labels: torch.Tensor,
     stream: torch.Generator,
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Compute one client's update, and apply the part of the defence that needs its samples.
+) -> tuple[Tensors, Tensors]:
+    """Compute one client's update, without and with the part of the defence that needs its samples.
 
     Everything is computed on the device of the network; arguments as for `send_update`.
-
-    Returns:
-        The update without and with that part, by parameter, Shape (R, *shape).
     """
     with drawing_from(stream):
         computed = compute()

@@ -21,7 +21,7 @@ from gleak.models.layer_search import (
     first_dense_input,
     last_dense_input,
 )
-from gleak.models.parameters import trained_parameters
+from gleak.models.parameters import Tensors, trained_parameters
 
 Features = Callable[["torch.Tensor"], "torch.Tensor"]
 """Function from samples, Shape (N, *shape), to their representations, Shape (N, E)."""
@@ -34,18 +34,16 @@ class Soteria(DefenseSpec):
     A column belongs to an element r_i of the representation r(X), the input of that layer for a
     sample X. The defence looks for another representation r' that differs from r in few elements
     (an L0 budget) and maximises the distance of an attacker's sample X' from X. To first order
-    X - X' is the inverse of dr/dX times r - r'. Setting r_i to zero moves the sample by
-    ||r_i (dr_i/dX)^-1|| = |r_i| / ||dr_i/dX||, because the norm of the pseudo-inverse of a row is
-    the inverse of the row's norm. So elements with the smallest derivative relative to their
-    magnitude are pruned first: those whose sum over the batch of ||dr_i/dX|| / |r_i| is below the
-    ``percentile``.
+    X - X' is the inverse of dr/dX times r - r', so setting r_i to zero moves the sample by
+    ||r_i (dr_i/dX)^-1|| = |r_i| / ||dr_i/dX||. Elements with the smallest derivative relative to
+    their magnitude are pruned first: those whose sum over the batch of ||dr_i/dX|| / |r_i| is below
+    the ``percentile``.
 
     In the authors' code the denominator is r_i, or r_i + 0.1, without its absolute value, so that a
     negative element changes the sign of its term and terms may cancel; ours follows the derivation.
     For positive representations, of sigmoids and ReLUs, only the 0.1 differs. An element that
-    is zero, as after a ReLU, adds nothing to the sum: its derivative is zero too and the column
-    contains nothing of that sample. With the 0.1 it adds nothing either. Elements that are zero in
-    the whole batch count as pruned first, as with the authors, which does not change the update.
+    is zero, as after a ReLU, adds nothing to the sum, with the 0.1 neither: its derivative is zero
+    too. Elements that are zero in the whole batch count as pruned first, as with the authors.
 
     The representation is that of the broadcast model in evaluation mode, without dropout. In an
     update of several rounds or local steps each of them gets the same mask. Gradients of other
@@ -87,12 +85,8 @@ class Soteria(DefenseSpec):
 
     @override
     def with_samples(
-        self,
-        update: dict[str, torch.Tensor],
-        model: torch.nn.Module,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
+        self, update: Tensors, model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> Tensors:
         with evaluating(model):
             entry = self._entry(model, inputs[:1])
             sums = sensitivities(model, entry, inputs, self.probes)
@@ -128,17 +122,10 @@ def evaluating(network: torch.nn.Module) -> Iterator[None]:
 def sensitivities(
     network: torch.nn.Module, entry: DenseInput, inputs: torch.Tensor, probes: int | None
 ) -> torch.Tensor:
-    """Compute the sum of ||dr_i / dX|| / |r_i| over samples X for each element r_i.
+    """Compute the sum of ||dr_i / dX|| / |r_i| over samples X for each element r_i; Shape (E).
 
-    Args:
-        network: in evaluation mode.
-        entry: layer whose input is the representation, for any samples.
-        inputs: Shape (N, *shape).
-        probes: random directions to estimate derivatives; None: exact. With at most that many
-            elements derivatives are exact too, at no higher cost.
-
-    Returns:
-        Shape (E), in double precision. A sample in which an element is zero adds nothing to it.
+    Derivatives are estimated from that many probes, or exact if there are no more elements than
+    probes, at no higher cost. A sample in which an element is zero adds nothing to it.
     """
     features, elements = features_before(network, entry.layer), entry.embeddings.shape[1]
     total = inputs.new_zeros(elements, dtype=torch.float64)
@@ -155,15 +142,7 @@ def sensitivities(
 
 
 def exact_norms(features: Features, samples: torch.Tensor) -> torch.Tensor:
-    """Compute the norm of the derivative of each element by its sample, ||dr_i / dX||.
-
-    Args:
-        features: differentiable.
-        samples: Shape (N, *shape).
-
-    Returns:
-        Shape (N, E).
-    """
+    """Compute ||dr_i / dX|| of each element by its sample, Shape (N, E), for (N, *shape)."""
     attached = samples.detach().requires_grad_()
     values = features(attached)
     elements = values.shape[1]
@@ -171,12 +150,9 @@ def exact_norms(features: Features, samples: torch.Tensor) -> torch.Tensor:
     for chunk in memory_slices(elements, samples.shape):
         indices = torch.arange(elements, device=values.device)[chunk]
         one_hot = torch.nn.functional.one_hot(indices, elements).to(values)
+        outputs = one_hot[:, None].expand(-1, *values.shape)
         (derivatives,) = torch.autograd.grad(
-            values,
-            attached,
-            one_hot[:, None].expand(-1, *values.shape),
-            retain_graph=True,
-            is_grads_batched=True,
+            values, attached, outputs, retain_graph=True, is_grads_batched=True
         )
         norms.append(torch.linalg.vector_norm(derivatives.flatten(2), dim=2))
     return torch.cat(norms).T
@@ -189,14 +165,6 @@ def estimated_norms(features: Features, samples: torch.Tensor, probes: int) -> t
     standard deviation of a norm is at most 1 / sqrt(2 probes), and 0 for a row with one entry. J v
     is the derivative of u^T J v by u, for any u, which needs no forward-mode differentiation.
     Random numbers are drawn from torch's global CPU generator, so that the device changes no draw.
-
-    Args:
-        features: twice differentiable, as piecewise linear functions are.
-        samples: Shape (N, *shape).
-        probes: number of directions.
-
-    Returns:
-        Shape (N, E).
     """
     attached = samples.detach().requires_grad_()
     values = features(attached)

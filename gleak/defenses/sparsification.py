@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -15,6 +14,7 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode
+from gleak.models.parameters import Tensors
 
 Scope = Literal["tensor", "global"]
 
@@ -34,9 +34,9 @@ class TopK(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        return {**encode_largest(update, as_fraction(self.keep), self.scope)}
+        return {**encode_largest(update, Fraction(str(self.keep)), self.scope)}
 
 
 @register("threshold")
@@ -63,16 +63,20 @@ class Threshold(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         rounds = zip(*(value.split(1) for value in update.values()), strict=True)
         sent = [self._send(dict(zip(update, one, strict=True)), memory) for one in rounds]
-        return {name: _concatenate([one[name] for one in sent]) for name in update}
+        joined = {name: Sparse.stack([one[name] for one in sent]) for name in update}
+        return {
+            name: Sparse(one.indices.swapaxes(0, 1), one.values.swapaxes(0, 1), one.shape)
+            for name, one in joined.items()
+        }
 
-    def _send(self, update: dict[str, torch.Tensor], memory: Memory) -> dict[str, Sparse]:
+    def _send(self, update: Tensors, memory: Memory) -> dict[str, Sparse]:
         """Encode one round, by parameter Shape (1, *shape), and update the memory in place."""
         accumulated = {name: value + memory.get(name, 0) for name, value in update.items()}
-        sent = encode_largest(accumulated, 1 - as_fraction(self.theta), self.scope)
+        sent = encode_largest(accumulated, 1 - Fraction(str(self.theta)), self.scope)
         for name, encoded in sent.items():
             memory[name] = (accumulated[name] - torch.from_numpy(encoded.decode()[0]))[0]
         return sent
@@ -95,7 +99,7 @@ class RandomMask(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         return {
             name: encode_sparse(value, self._mask(value, generator))
@@ -108,7 +112,7 @@ class RandomMask(DefenseSpec):
         mask = np.zeros((rounds, size), dtype=bool)
         for row in mask:
             order = torch.randperm(size, generator=generator).numpy()
-            row[order[: count_of(as_fraction(self.keep), size)]] = True
+            row[order[: math.ceil(Fraction(str(self.keep)) * size)]] = True
         return mask
 
 
@@ -133,7 +137,7 @@ class LowRank(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
+        self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         return {name: self._send(value, generator) for name, value in update.items()}
 
@@ -141,40 +145,21 @@ class LowRank(DefenseSpec):
         if value.ndim < 3 or min(value.shape[1], value[0, 0].numel()) <= self.rank:
             return encode(value)
         matrix = value.flatten(2)
-        left = self._basis(matrix, generator)
+        if self.basis == "best":
+            left = torch.linalg.svd(matrix, full_matrices=False).U[..., : self.rank]
+        else:
+            drawn = matrix.new_empty(*matrix.shape[:2], self.rank).normal_(generator=generator)
+            left = torch.linalg.qr(drawn).Q
         right = left.mT @ matrix
         shape = np.array(value.shape[1:], dtype=np.int64)
         return Factored(left.numpy()[None], right.numpy()[None], shape)
 
-    def _basis(self, matrix: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Return orthonormal columns for each round; Shape (R, out, rank)."""
-        if self.basis == "best":
-            return torch.linalg.svd(matrix, full_matrices=False).U[..., : self.rank]
-        directions = matrix.new_empty(*matrix.shape[:2], self.rank).normal_(generator=generator)
-        return torch.linalg.qr(directions).Q
 
+def encode_largest(update: Tensors, share: Fraction, scope: Scope) -> dict[str, Sparse]:
+    """Encode a share of values, those of largest magnitude in their scope, at least one.
 
-def as_fraction(share: float) -> Fraction:
-    """Convert a share to the fraction it is written as: 0.07 of 100 values are 7, not 8."""
-    return Fraction(str(share))
-
-
-def count_of(share: Fraction, size: int) -> int:
-    return math.ceil(share * size)
-
-
-def encode_largest(
-    update: dict[str, torch.Tensor], share: Fraction, scope: Scope
-) -> dict[str, Sparse]:
-    """Encode the values of largest magnitude; ties are resolved in order of position.
-
-    Args:
-        update: by parameter, Shape (R, *shape).
-        share: share of values to send, in (0, 1].
-        scope: compare values within each tensor, or within all tensors of a round ("global").
-
-    Returns:
-        The same parameters, with a leading victim axis of size 1; at least one value per scope.
+    Ties are resolved in order of position. The share is the fraction that the user wrote: 0.07 of
+    100 values are 7, not 8.
     """
     flat = {name: value.reshape(len(value), -1).numpy() for name, value in update.items()}
     if scope == "global":
@@ -188,7 +173,7 @@ def encode_largest(
 
 def _largest(values: np.ndarray, share: Fraction) -> np.ndarray:
     """Return the mask of the largest values of each round; Shape (R, M)."""
-    count = count_of(share, values.shape[1])
+    count = math.ceil(share * values.shape[1])
     order = np.argsort(-np.abs(values), axis=1, kind="stable")[:, :count]
     mask = np.zeros(values.shape, dtype=bool)
     np.put_along_axis(mask, order, True, axis=1)
@@ -196,11 +181,9 @@ def _largest(values: np.ndarray, share: Fraction) -> np.ndarray:
 
 
 def encode_sparse(value: torch.Tensor, mask: np.ndarray) -> Sparse:
-    """Encode one client's parameter as positions and values, with rows padded to equal length.
+    """Encode a parameter, (R, *shape), as positions and values that a mask, (R, M), selects.
 
-    Args:
-        value: Shape (R, *shape).
-        mask: mask of the flattened values to send; Shape (R, M).
+    Rows are padded to equal length.
     """
     flat, width = value.reshape(mask.shape).numpy(), int(mask.sum(1).max())
     indices = np.full((1, len(flat), width), -1, dtype=np.int64)
@@ -210,8 +193,3 @@ def encode_sparse(value: torch.Tensor, mask: np.ndarray) -> Sparse:
         indices[0, row, : len(positions)] = positions
         kept[0, row, : len(positions)] = line[positions]
     return Sparse(indices, kept, np.array(value.shape[1:], dtype=np.int64))
-
-
-def _concatenate(rounds: Sequence[Sparse]) -> Sparse:
-    joined = Sparse.stack(rounds)
-    return Sparse(joined.indices.swapaxes(0, 1), joined.values.swapaxes(0, 1), joined.shape)

@@ -34,7 +34,7 @@ class Drift(UpdateMetric):
 
     ||mean of the steps' gradients - g|| / ||g||, where g is the gradient of the whole batch at the
     broadcast parameters: the error that attacks with client_model=one_step neglect. It describes
-    the client before its defence and without dropout, for any attack (`gleak.simulation.drift`).
+    the client before its defence and without dropout, for any attack (`gleak.simulation.victims`).
     Clients that take one local step have none.
     """
 

@@ -56,7 +56,7 @@ def dropout_layers(probability: float) -> list[torch.nn.Module]:
 class Convolution:
     """Square convolution with an odd kernel size.
 
-    With padding, only the stride reduces the image; without, the kernel stays within the image.
+    If it is padded, only the stride reduces the image, else the kernel stays within the image.
     """
 
     inputs: int
@@ -81,13 +81,12 @@ class Convolution:
 
     def layer(self, *, bias: bool = True) -> torch.nn.Conv2d:
         return torch.nn.Conv2d(
-            self.inputs,
-            self.outputs,
-            self.kernel,
-            self.stride,
-            padding=self.padding,
-            bias=bias,
+            self.inputs, self.outputs, self.kernel, self.stride, padding=self.padding, bias=bias
         )
+
+
+Placed = tuple[Convolution, tuple[int, ...]]
+"""A convolution, and height and width of its outputs."""
 
 
 class ModelSpec(Spec):
@@ -140,12 +139,7 @@ class ModelSpec(Spec):
         return classes
 
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Check that the architecture can take samples of a modality and shape.
-
-        Raises:
-            IncompatibleError: the modality or the shape is not supported, or images are normalised
-                as RGB but do not have three channels.
-        """
+        """Raise `IncompatibleError` if the architecture cannot take samples of this kind."""
         if modality not in self.modalities:
             wanted = " or ".join(sorted(self.modalities))
             raise IncompatibleError(f"model {self} takes {wanted} data, not {modality} data")
@@ -163,13 +157,12 @@ class ModelSpec(Spec):
 class PrecodeNetwork(ModelSpec):
     """Base class of networks that PRECODE can extend (Scheliga et al. 2022; ROG section 5.1).
 
-    With precode=k, a variational block is inserted before the last dense layer: an encoder maps the
-    features to means and deviations of k Gaussian values, the client samples the values, and a
-    decoder maps them back to features. Encoder and decoder are dense layers without an activation.
-    The loss of each sample has beta times the divergence from N(0, I) added (see
-    `gleak.models.differentiation`). Attackers do not know the sampled values; their network is in
-    evaluation mode, which uses the means instead. ``dense_bias`` is false if no dense layer outside
-    the block has a bias; those of the block have one.
+    With precode=k, a variational block precedes the last dense layer: a dense layer maps the
+    features to means and deviations of k Gaussian values, the client samples them, and another one
+    maps them back to features. The loss of each sample has beta times the divergence from N(0, I)
+    added (`gleak.models.differentiation.penalties`). Attackers do not know the sampled values;
+    their network is in evaluation mode, which uses the means instead. ``dense_bias`` is false if no
+    dense layer outside the block has a bias; those of the block have one.
     """
 
     dense_bias: ClassVar[bool] = True
@@ -195,13 +188,11 @@ class PrecodeNetwork(ModelSpec):
     @property
     @override
     def hidden_dense(self) -> bool | None:
-        """True if there is a variational block, whose layers are dense."""
         return self.precode > 0
 
     @property
     @override
     def has_dense_bias(self) -> bool:
-        """True, too, if there is a variational block."""
         return self.dense_bias or self.precode > 0
 
     @override
@@ -209,10 +200,8 @@ class PrecodeNetwork(ModelSpec):
         """Return the outputs of the block's encoder, or of the classifier without a block."""
         return 2 * self.precode or classes
 
-    def placed_convolutions(
-        self, shape: tuple[int, ...]
-    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
-        """Iterate over all convolutions with height and width of their outputs; by default none."""
+    def placed_convolutions(self, shape: tuple[int, ...]) -> Iterator[Placed]:
+        """Iterate over all convolutions with the sizes of their outputs; by default none."""
         return iter(())
 
     @property
@@ -223,23 +212,20 @@ class PrecodeNetwork(ModelSpec):
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """Return the multiply-adds of convolutions and dense layers, without other layers."""
-        convolutions = sum(
-            convolution.weights * math.prod(sides)
-            for convolution, sides in self.placed_convolutions(shape)
-        )
-        return convolutions + sum(
-            inputs * outputs for inputs, outputs in self._all_dense(shape, classes)
-        )
+        placed = self.placed_convolutions(shape)
+        convolutions = sum(convolution.weights * math.prod(sides) for convolution, sides in placed)
+        return convolutions + sum(map(math.prod, self._all_dense(shape, classes)))
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        layers, block = self.dense_layers(shape, classes), self._all_dense(shape, classes)
         convolutions = sum(
             convolution.weights + self.values_per_channel * convolution.outputs
             for convolution, _ in self.placed_convolutions(shape)
         )
-        biases = 0 if self.dense_bias else -sum(outputs for _, outputs in layers)
-        return convolutions + biases + sum((inputs + 1) * outputs for inputs, outputs in block)
+        dense = sum((inputs + 1) * outputs for inputs, outputs in self._all_dense(shape, classes))
+        if not self.dense_bias:
+            dense -= sum(outputs for _, outputs in self.dense_layers(shape, classes))
+        return convolutions + dense
 
     def variational_layers(self, features: int) -> list[torch.nn.Module]:
         """Return the variational block, from features to as many features, or no layer."""
@@ -256,6 +242,7 @@ class PrecodeNetwork(ModelSpec):
 
     def _all_dense(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         layers = self.dense_layers(shape, classes)
+        if not self.precode:
+            return layers
         features, _ = layers[-1]
-        block = [(features, 2 * self.precode), (self.precode, features)] if self.precode else []
-        return [*layers, *block]
+        return [*layers, (features, 2 * self.precode), (self.precode, features)]

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 class InputStatistics:
     """Statistics of a batch of each victim at the input of a batch normalisation layer.
 
-    Args:
-        layer: the layer.
-        mean: of each channel, over samples and positions; Shape (V, C).
-        variance: likewise, without Bessel's correction; Shape (V, C).
+    They are of each channel, over samples and positions, Shape (V, C) each; the variance is without
+    Bessel's correction.
     """
 
     layer: BatchNorm
@@ -43,15 +41,8 @@ class InputStatistics:
 def input_statistics(network: torch.nn.Module, inputs: torch.Tensor) -> list[InputStatistics]:
     """Compute the statistics that the samples of each victim have in batch normalisation layers.
 
-    Victims are computed together only where samples do not interact.
-
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (V, N, *shape).
-
-    Returns:
-        One entry for each pass through such a layer, in the order in which they run;
-        differentiable.
+    Victims, Shape (V, N, *shape), are computed together only where samples do not interact. There
+    is one entry for each pass through such a layer, in order; differentiable.
     """
     if interacting_layer(network, tuple(inputs.shape[2:])) is None:
         return _statistics_together(network, inputs)
@@ -74,11 +65,7 @@ def batch_norm_passes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[
 
 
 def batch_statistics(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray:
-    """Compute the statistics of each victim's samples in all batch normalisation layers.
-
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (V, N, *shape).
+    """Compute the statistics of each victim's samples, Shape (V, N, *shape), in all passes.
 
     Returns:
         Shape (V, 2, K): means, then variances, of the channels of all passes of
@@ -109,43 +96,36 @@ def _statistics_together(network: torch.nn.Module, inputs: torch.Tensor) -> list
         passes.append(InputStatistics(layer, values.mean(2), values.var(2, unbiased=False)))
 
     with ExitStack() as stack:
-        for layer in network.modules():
-            if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
-                stack.enter_context(layer.register_forward_pre_hook(keep, with_kwargs=True))
+        for layer in batch_norm_layers(network):
+            stack.enter_context(layer.register_forward_pre_hook(keep, with_kwargs=True))
         network(inputs.flatten(0, 1))
     return passes
 
 
+def batch_norm_layers(network: torch.nn.Module) -> list[BatchNorm]:
+    base = torch.nn.modules.batchnorm._BatchNorm
+    return [layer for layer in network.modules() if isinstance(layer, base)]
+
+
 def run_by_clients(network: torch.nn.Module, batch_norm: str | None) -> torch.nn.Module:
-    """Return a network as clients run it.
+    """Return a network as clients run it: itself, or a copy in evaluation mode with its parameters.
 
-    In training mode layers normalise by the statistics of the batch. The running statistics that
-    a client would update have no influence on its gradients, and stay as they were broadcast.
-
-    Args:
-        network: in evaluation mode; not changed.
-        batch_norm: mode of batch normalisation, "training"; evaluation otherwise.
-
-    Returns:
-        The network itself, or a copy in evaluation mode that shares its parameters.
+    With batch_norm="training" layers normalise by the statistics of the batch. The running
+    statistics that a client would update have no influence on its gradients, and stay as they were
+    broadcast.
     """
     if batch_norm != TRAINING:
         return network
     copied = shared_copy(network)
-    for layer in copied.modules():
-        if (
-            isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
-            and layer.running_mean is not None
-        ):
+    for layer in batch_norm_layers(copied):
+        if layer.running_mean is not None:
             for name, value in zip(KEPT, (layer.running_mean, layer.running_var), strict=True):
                 layer.register_buffer(name, value)
             layer.running_mean = layer.running_var = None
     return copied
 
 
-def running_statistics(
-    layer: BatchNorm,
-) -> tuple[torch.Tensor, torch.Tensor] | None:
+def running_statistics(layer: BatchNorm) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return the running mean and variance of a layer, Shape (C) each, however it normalises."""
     if layer.running_mean is not None and layer.running_var is not None:
         return layer.running_mean, layer.running_var
@@ -155,12 +135,7 @@ def running_statistics(
 
 def has_trained_statistics(network: torch.nn.Module) -> bool:
     """Return True if a layer's running mean is not zero, as it is before training."""
-    layers = (
-        layer
-        for layer in network.modules()
-        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
-    )
-    known = (running_statistics(layer) for layer in layers)
+    known = map(running_statistics, batch_norm_layers(network))
     return any(bool(statistics[0].any()) for statistics in known if statistics)
 
 

@@ -1,8 +1,7 @@
 """Batches cut into slices that fit into memory, where samples do not interact.
 
-Samples interact, that is, change each other's logits, in networks that normalise by statistics of
-the batch, subtract its mean or compare samples. Such a batch must not be cut, nor mixed with
-another client's.
+Samples interact, that is, change each other's logits, in networks that normalise by the batch or
+compare samples. Such a batch must not be cut, nor mixed with another client's.
 """
 
 from __future__ import annotations
@@ -32,15 +31,10 @@ def memory_slices(samples: int, shape: Sequence[int]) -> Iterator[slice]:
 
 
 def batch_slices(network: torch.nn.Module, inputs: torch.Tensor) -> Sequence[slice]:
-    """Return slices of a batch that may pass through a network one after another.
+    """Return slices of a batch, Shape (N, *shape), that may pass through a network one by one.
 
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (N, *shape).
-
-    Returns:
-        Slices as by `memory_slices`; a single one if samples interact or the network is in training
-        mode.
+    They are those of `memory_slices`, but a single one if samples interact or the network is in
+    training mode.
     """
     parts = list(memory_slices(len(inputs), inputs.shape[1:]))
     if len(parts) == 1:
@@ -53,10 +47,7 @@ def interacting_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str |
     """Return the name of the first layer that mixes samples, "" for the network's own forward.
 
     Random samples pass through a copy of the network together and one by one, with stochastic
-    layers in evaluation mode. Results are cached.
-
-    Returns:
-        None if no logit depends on other samples.
+    layers in evaluation mode. None: no logit depends on other samples. Results are cached.
     """
     known = _MIXING_LAYERS.setdefault(network, {})
     if network.training not in known:

@@ -37,8 +37,8 @@ def load_network(artifact: Model, where: str) -> torch.nn.Module:
 def prepare_layers(network: torch.nn.Module) -> torch.nn.Module:
     """Set a network to evaluation mode, and its layers to return new tensors; returns it.
 
-    Layers that may overwrite their inputs (``inplace=True``) otherwise prevent that gradients are
-    split layer by layer. No value changes.
+    Layers that overwrite their inputs (``inplace=True``) would prevent that gradients are split
+    layer by layer. No value changes.
     """
     for layer in network.modules():
         if getattr(layer, "inplace", False):

@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ConvolutionStep:
-    """A convolution and the layers up to the next one.
-
-    Args:
-        name: of the convolution, in the network.
-        layer: the convolution.
-        norm: batch normalisation after the convolution.
-        activation: after the normalisation.
-        pool: after the activation.
-    """
+    """A convolution, its name in the network, and the layers up to the next one, in order."""
 
     name: str
     layer: torch.nn.Conv2d
@@ -41,14 +33,7 @@ class ConvolutionStep:
 
 @dataclass
 class DenseStep:
-    """A dense layer and the layers up to the next one.
-
-    Args:
-        name: of the layer, in the network.
-        layer: the layer.
-        activation: after the layer; the identity after the last layer.
-        dropout: probability with which clients drop the activated values.
-    """
+    """A dense layer, its name, its activation, and the probability of dropout after it."""
 
     name: str
     layer: torch.nn.Linear
@@ -58,13 +43,7 @@ class DenseStep:
 
 @dataclass
 class Chain:
-    """Convolutions followed by dense layers.
-
-    Args:
-        normalisation: of the images before the first convolution.
-        convolutions: in order.
-        dense: in order.
-    """
+    """Convolutions, whose first inputs may be normalised, followed by dense layers."""
 
     normalisation: Normalisation | None = None
     convolutions: list[ConvolutionStep] = field(default_factory=list)
@@ -80,9 +59,9 @@ def decompose(network: torch.nn.Module) -> Chain:
         IncompatibleError: it is no `torch.nn.Sequential`, or contains an unsupported layer.
     """
     if not isinstance(network, torch.nn.Sequential):
-        kind = type(network).__name__
         raise IncompatibleError(
-            f"the network, a {kind}, is not a torch.nn.Sequential, so its order is unknown"
+            f"the network, a {type(network).__name__}, is not a torch.nn.Sequential, so its order "
+            "is unknown"
         )
     chain = Chain()
     for name, layer in network.named_modules(remove_duplicate=False):
@@ -92,11 +71,6 @@ def decompose(network: torch.nn.Module) -> Chain:
 
 
 def _add(chain: Chain, name: str, layer: torch.nn.Module) -> None:
-    """Add a layer to the chain.
-
-    Raises:
-        IncompatibleError: the layer is not supported at its position.
-    """
     from gleak.models.layers import Normalisation
 
     steps = chain.dense or chain.convolutions
@@ -125,7 +99,7 @@ def _add(chain: Chain, name: str, layer: torch.nn.Module) -> None:
         case torch.nn.Identity() | torch.nn.Flatten() | torch.nn.AdaptiveAvgPool2d():
             pass
         case _:
-            kind = type(layer).__name__
             raise IncompatibleError(
-                f"a chain of convolutions and dense layers cannot contain {kind} {name!r}"
+                "a chain of convolutions and dense layers cannot contain "
+                f"{type(layer).__name__} {name!r}"
             )

@@ -16,10 +16,6 @@ from gleak.data.base import Modality
 from gleak.models.base import FirstLayer, ModelSpec
 from gleak.runtime.seeding import drawing_from, torch_stream
 
-FLOPS_PER_MULTIPLY_ADD = 2
-KEPT = 16
-"""Number of sizes that are cached."""
-
 
 class Size(NamedTuple):
     """Size of a network: multiply-adds of one sample's forward pass, and number of parameters."""
@@ -56,7 +52,6 @@ class Custom(ModelSpec):
     @property
     @override
     def modules(self) -> frozenset[str]:
-        """Modules whose code affects the network, including the user's module."""
         return super().modules | {self.factory.rpartition(".")[0]}
 
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
@@ -79,16 +74,16 @@ class Custom(ModelSpec):
     def first_dense_neurons(self, classes: int | None) -> None:
         """Return None, as the width is unknown before the network is built."""
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Count the multiply-adds of one sample's forward pass; the network is built."""
         return _size(self, shape, classes).multiply_adds
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Count the parameters; the network is built."""
         return _size(self, shape, classes).parameters
 
 
-@lru_cache(KEPT)
+@lru_cache(maxsize=16)
 def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -100,4 +95,4 @@ def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
     except Exception:
         return ASSUMED
     parameters = sum(value.numel() for value in network.parameters())
-    return Size(counter.get_total_flops() // FLOPS_PER_MULTIPLY_ADD, parameters)
+    return Size(counter.get_total_flops() // 2, parameters)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gleak.core.lazy import torch
-from gleak.models.parameters import double_copy, dtype_of
+from gleak.models.parameters import Tensors, double_copy, dtype_of
 
 if TYPE_CHECKING:
     from gleak.models.layers import Penalised
@@ -18,17 +18,12 @@ SATURATED = 0.01
 
 
 def sample_losses(loss: str, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Compute the loss of each sample, without averaging.
-
-    Soft labels are supported, so that labels can be optimised too.
+    """Compute the loss of each sample; Shape (M).
 
     Args:
         loss: "cross_entropy", or "nll_raw": minus the raw logit of the label (MKOR's reference).
         logits: Shape (M, classes).
-        targets: Shape (M, classes), rows that sum to one; one-hot for hard labels.
-
-    Returns:
-        Shape (M).
+        targets: Shape (M, classes), rows that sum to one; not one-hot if labels are optimised too.
     """
     scores = torch.nn.functional.log_softmax(logits, dim=1) if loss == "cross_entropy" else logits
     return -(targets * scores).sum(1)
@@ -42,11 +37,10 @@ def penalised_layers(network: torch.nn.Module) -> list[Penalised]:
 
 @contextmanager
 def penalties(network: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
-    """Collect the penalties of all forward passes through the network in the block.
+    """Collect the penalties of all forward passes in the block, Shape (N) each; mostly none.
 
-    Code that computes a loss runs the forward pass in such a block and adds the yielded tensors,
-    Shape (N) each; for most networks there are none. The penalty is part of the loss and not of a
-    layer's derivative, as a layer does not know the weight of a sample in a mean, nor whether the
+    Code that computes a loss adds them. A penalty is part of the loss and not of a layer's
+    derivative, as a layer does not know the weight of a sample in a mean, nor whether the
     differentiated value is a loss.
     """
     collected: list[torch.Tensor] = []
@@ -64,13 +58,11 @@ def penalties(network: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
 def differentiable_kernels(network: torch.nn.Module) -> Iterator[None]:
     """Use kernels that have second derivatives, in the block.
 
-    Attention uses its mathematical kernel, the fast paths of `nn.MultiheadAttention` and
-    `nn.TransformerEncoderLayer` are disabled, and recurrent layers do not use cuDNN, whose
-    derivative cannot be differentiated.
+    These are the mathematical kernel of attention, not the fast paths of `nn.MultiheadAttention`
+    and `nn.TransformerEncoderLayer`, and recurrent layers without cuDNN.
     """
     recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in network.modules())
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    cudnn = torch.backends.cudnn.enabled
+    fast_path, cudnn = torch.backends.mha.get_fastpath_enabled(), torch.backends.cudnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.cudnn.enabled = cudnn and not recurrent
     try:
@@ -85,13 +77,9 @@ def has_kinks(network: torch.nn.Module, inputs: torch.Tensor) -> bool:
     """Return True if a network computes a ReLU, a maximum or another function with kinks.
 
     The derivatives of the logits at the inputs of such a function have exact zeros, at places that
-    depend on the samples. Where no logit depends on a value, its derivative is zero for all
-    samples, which does not count. All operations of the forward pass are compared, also those
-    outside of modules.
-
-    Args:
-        network: in the mode in which it runs; not changed.
-        inputs: random samples, an even number of which the halves are compared; Shape (N, *shape).
+    depend on the samples: two halves of random inputs, Shape (N, *shape), are compared. Where no
+    logit depends on a value, its derivative is zero for all samples, which does not count. All
+    operations of the forward pass are compared, also those outside of modules.
     """
     copied = double_copy(network, inputs)
     first, second = (_zero_slopes(copied, half.to(dtype_of(copied))) for half in inputs.chunk(2))
@@ -102,58 +90,50 @@ def has_kinks(network: torch.nn.Module, inputs: torch.Tensor) -> bool:
 def _zero_slopes(network: torch.nn.Module, inputs: torch.Tensor) -> list[torch.Tensor]:
     """Mark the zeros of the derivatives that every operation passes back, from the last one on."""
     with torch.enable_grad():
-        found: list[torch.Tensor] = []
+        zeros: list[torch.Tensor] = []
 
-        def note(
-            slopes: tuple[torch.Tensor | None, ...], _: tuple[torch.Tensor | None, ...]
-        ) -> None:
-            found.extend(slope == 0 for slope in slopes if slope is not None)
+        def note(slopes: tuple[torch.Tensor | None, ...], _: object) -> None:
+            zeros.extend(slope == 0 for slope in slopes if slope is not None)
 
         samples = inputs.clone().requires_grad_()
         logits = network(samples * 1)
-        for node in _operations(logits.grad_fn):
-            node.register_hook(note)
+        seen: set[torch.autograd.graph.Node | None] = {None}
+        waiting = [logits.grad_fn]
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                node.register_hook(note)
+                waiting += [earlier for earlier, _ in node.next_functions]
         if logits.requires_grad:
             weights = torch.linspace(1, 2, logits.shape[1]).to(logits).expand_as(logits)
             torch.autograd.grad(logits, samples, weights, allow_unused=True)
-        return found
-
-
-def _operations(last: torch.autograd.graph.Node | None) -> Iterator[torch.autograd.graph.Node]:
-    """Yield the differentiable operations that lead to a value, by the last of them."""
-    seen: set[torch.autograd.graph.Node] = set()
-    waiting = [last]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
-            waiting += [earlier for earlier, _ in node.next_functions]
+        return zeros
 
 
 def sample_gradients(
     model: torch.nn.Module,
-    parameters: dict[str, torch.Tensor],
+    parameters: Tensors,
     inputs: torch.Tensor,
     labels: torch.Tensor,
     loss: str,
     at_once: int | None = None,
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+) -> tuple[torch.Tensor, Tensors]:
     """Compute the loss and the gradient of each sample separately.
 
-    Samples are processed one by one if torch cannot vectorise a layer, such as recurrent ones.
-    Layers that draw random numbers draw for each sample.
+    Samples, which must not interact, are processed one by one if torch cannot vectorise a layer,
+    such as recurrent ones. Layers that draw random numbers draw for each sample.
 
     Args:
-        model: network whose parameters are not changed; its samples must not interact.
-        parameters: at which the gradients are taken, Shape (*shape).
+        model: its own parameters are not changed.
+        parameters: at which the gradients are taken.
         inputs: Shape (B, *shape).
         labels: Shape (B).
         loss: see `sample_losses`.
         at_once: number of samples that are vectorised together; None: all.
 
     Returns:
-        Losses, Shape (B), and for each parameter the gradients, Shape (B, *shape).
+        Losses, Shape (B), and gradients, Shape (B, *shape).
     """
     of_one = torch.func.grad_and_value(partial(_sample_loss, model, loss))
     of_all = torch.func.vmap(
@@ -163,16 +143,16 @@ def sample_gradients(
         try:
             gradients, losses = of_all(parameters, inputs, labels)
         except RuntimeError:
-            each = [of_one(parameters, *one) for one in zip(inputs, labels, strict=True)]
-            gradients = {key: torch.stack([one[key] for one, _ in each]) for key in parameters}
-            losses = torch.stack([value for _, value in each])
+            single = [of_one(parameters, *sample) for sample in zip(inputs, labels, strict=True)]
+            gradients = {key: torch.stack([one[key] for one, _ in single]) for key in parameters}
+            losses = torch.stack([value for _, value in single])
     return losses, gradients
 
 
 def _sample_loss(
     model: torch.nn.Module,
     loss: str,
-    parameters: dict[str, torch.Tensor],
+    parameters: Tensors,
     sample: torch.Tensor,
     label: torch.Tensor,
 ) -> torch.Tensor:

@@ -8,20 +8,9 @@ from itertools import zip_longest
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.models.layer_search import features_before
-from gleak.models.parameters import (
-    independent_copy,
-    random_samples,
-    trained_parameters,
-    unwrapped,
-)
+from gleak.models.parameters import independent_copy, random_samples, trained_parameters, unwrapped
 from gleak.models.stochastic import sampling_layers, stochastic_training_mode
-from gleak.models.tracing import (
-    Pass,
-    describe_layer,
-    failing_layer,
-    layer_without_graph,
-    trace,
-)
+from gleak.models.tracing import Pass, describe_layer, failing_layer, layer_without_graph, trace
 
 SAMPLES = 3
 
@@ -46,7 +35,13 @@ def check_trainable(network: torch.nn.Module, shape: tuple[int, ...], classes: i
     trained_parameters(network)
     copied = independent_copy(network).eval()
     samples = random_samples(copied, SAMPLES, shape)
-    _check_forward(copied, samples, classes)
+    _logits(copied, samples, classes)
+    for one in trace(copied, samples):
+        if one.output is not None and not one.output.isfinite().all():
+            raise IncompatibleError(
+                f"{describe_layer(copied, one.name)} returns values that are not finite for "
+                "samples in [0, 1]; check its initialisation"
+            )
     if drawing := sampling_layers(copied, samples):
         raise IncompatibleError(
             f"{describe_layer(copied, drawing[0])} draws random numbers in evaluation mode, so "
@@ -65,12 +60,7 @@ def check_trainable(network: torch.nn.Module, shape: tuple[int, ...], classes: i
 
 
 def check_differentiable(network: torch.nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
-    """Check that what a network computes has a derivative by the samples, which searches follow.
-
-    Args:
-        network: in evaluation mode; not changed.
-        shape: of a sample.
-        layer: name of a layer whose inputs are differentiated; "" if the logits are.
+    """Check that logits, or a layer's inputs, have a derivative by the samples, for searches.
 
     Raises:
         IncompatibleError: names the layer that computes without a graph.
@@ -88,11 +78,7 @@ def check_differentiable(network: torch.nn.Module, shape: tuple[int, ...], layer
 
 
 def check_searchable(network: torch.nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
-    """Check that a search can follow what a network computes, which may leave [0, 1].
-
-    Args and raises as for `check_differentiable`; also a layer that raises for values outside of
-    [0, 1] is named.
-    """
+    """Check like `check_differentiable`, and that the network takes values outside of [0, 1]."""
     check_differentiable(network, shape, layer)
     copied = independent_copy(network)
     if failure := failing_layer(copied, 3 * random_samples(copied, SAMPLES, shape) - 1):
@@ -107,8 +93,7 @@ def count_logits(network: torch.nn.Module, shape: tuple[int, ...]) -> int:
     """Return the number of logits of a sample.
 
     Raises:
-        IncompatibleError: it has uninitialised parameters, does not accept such samples, or does
-            not return logits.
+        IncompatibleError: the network does not accept such samples, or does not return logits.
     """
     _check_form(network)
     copied = independent_copy(network)
@@ -165,7 +150,9 @@ def check_no_hooks(network: torch.nn.Module) -> None:
             )
 
 
-def _logits(network: torch.nn.Module, samples: torch.Tensor) -> torch.Tensor:
+def _logits(
+    network: torch.nn.Module, samples: torch.Tensor, classes: int | None = None
+) -> torch.Tensor:
     if failure := failing_layer(network, samples):
         name, error = failure
         raise IncompatibleError(
@@ -179,27 +166,16 @@ def _logits(network: torch.nn.Module, samples: torch.Tensor) -> torch.Tensor:
             f"the network returns a {type(logits).__name__}, not a tensor of logits; wrap it in a "
             "module that returns only the logits"
         )
-    if logits.ndim != 2 or len(logits) != len(samples):
+    if (
+        logits.shape[:1] != samples.shape[:1]
+        or logits.ndim != 2
+        or (classes is not None and logits.shape[1] != classes)
+    ):
         raise IncompatibleError(
             f"the network returns outputs of shape {tuple(logits.shape)} for {len(samples)} "
-            f"samples, expected ({len(samples)}, classes): one logit for each class"
+            f"samples, expected ({len(samples)}, {classes or 'classes'}): one logit for each class"
         )
     return logits
-
-
-def _check_forward(network: torch.nn.Module, samples: torch.Tensor, classes: int) -> None:
-    logits = _logits(network, samples)
-    if logits.shape[1] != classes:
-        raise IncompatibleError(
-            f"the network returns outputs of shape {tuple(logits.shape)} for {len(samples)} "
-            f"samples, expected {(len(samples), classes)}: one logit for each class"
-        )
-    for one in trace(network, samples):
-        if one.output is not None and not one.output.isfinite().all():
-            raise IncompatibleError(
-                f"{describe_layer(network, one.name)} returns values that are not finite for "
-                "samples in [0, 1]; check its initialisation"
-            )
 
 
 def _check_parameters(network: torch.nn.Module, samples: torch.Tensor) -> None:
@@ -220,19 +196,16 @@ def _check_parameters(network: torch.nn.Module, samples: torch.Tensor) -> None:
 def _check_equal(network: torch.nn.Module, first: list[Pass], second: list[Pass]) -> None:
     for one, other in zip_longest(first, second):
         if one is None or other is None or not _same(one.output, other.output):
-            name = (one or other).name
             raise IncompatibleError(
-                f"{describe_layer(network, name)} returns different values for the same samples "
-                "and the same seed; draw random numbers by torch's functions without a separate "
-                "generator, and keep no state between forward passes that changes outputs in "
-                "evaluation mode"
+                f"{describe_layer(network, (one or other).name)} returns different values for the "
+                "same samples and the same seed; draw random numbers by torch's functions without "
+                "a separate generator, and keep no state between forward passes that changes "
+                "outputs in evaluation mode"
             )
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return torch.equal(one, other)
+    return one is other if one is None or other is None else torch.equal(one, other)
 
 
 def _seeded_trace(network: torch.nn.Module, samples: torch.Tensor) -> list[Pass]:
@@ -242,7 +215,6 @@ def _seeded_trace(network: torch.nn.Module, samples: torch.Tensor) -> list[Pass]
 
 
 def _check_gradients(network: torch.nn.Module, samples: torch.Tensor, classes: int) -> None:
-    """Check that the loss has a finite gradient with respect to trained parameters."""
     trained = trained_parameters(network)
     labels = torch.arange(len(samples), device=samples.device) % classes
     try:
@@ -285,11 +257,10 @@ def _gradients(value: torch.Tensor, variables: Sequence[torch.Tensor]) -> Sequen
 
 def _first_without_derivative(network: torch.nn.Module, samples: torch.Tensor) -> str:
     for one in trace(network, samples):
-        if one.inputs is None or one.output is None:
-            continue
-        inputs = one.inputs.clone().requires_grad_()
-        try:
-            _gradients(one.layer(inputs * 1).sum(), [inputs])
-        except RuntimeError:
-            return one.name
+        if one.inputs is not None and one.output is not None:
+            inputs = one.inputs.clone().requires_grad_()
+            try:
+                _gradients(one.layer(inputs * 1).sum(), [inputs])
+            except RuntimeError:
+                return one.name
     return ""

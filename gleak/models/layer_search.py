@@ -17,29 +17,22 @@ from gleak.models.batching import batch_slices
 from gleak.models.parameters import as_inputs
 from gleak.models.tracing import first_argument
 
+PROBES = 3
+TINY = 1e-12
+
 
 @dataclass(frozen=True)
 class DenseInput:
-    """The input of a dense layer.
-
-    Args:
-        layer: name of the layer in the network.
-        embeddings: its input; Shape (N, E).
-    """
+    """The name of a dense layer, and its input, Shape (N, E)."""
 
     layer: str
     embeddings: torch.Tensor
 
 
 def first_dense_input(network: torch.nn.Module, inputs: torch.Tensor) -> DenseInput | None:
-    """Run samples through a network and return the input of its first dense layer.
+    """Run samples, Shape (N, *shape), through a network; return the input of its first dense layer.
 
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (N, *shape).
-
-    Returns:
-        None if there is none, it runs more than once, or its input is not one vector per sample.
+    None: there is no such layer, it runs more than once, or its input is not one vector per sample.
     """
     return _single_vector_input(dense_inputs(network, inputs), 0)
 
@@ -55,15 +48,7 @@ def _biased_inputs(network: torch.nn.Module, inputs: torch.Tensor) -> list[Dense
 
 
 def last_dense_input(network: torch.nn.Module, inputs: torch.Tensor) -> DenseInput | None:
-    """Run samples through a network and return the input of its last dense layer.
-
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (N, *shape).
-
-    Returns:
-        None in the same cases as for `first_dense_input`.
-    """
+    """Return the input of the last dense layer (see `first_dense_input`)."""
     return _single_vector_input(dense_inputs(network, inputs), -1)
 
 
@@ -71,9 +56,7 @@ def dense_inputs(network: torch.nn.Module, inputs: torch.Tensor) -> list[DenseIn
     """Run samples through a network and return the inputs of its dense layers, in their order."""
     passed: list[DenseInput] = []
 
-    def keep(
-        name: str, _: torch.nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]
-    ) -> None:
+    def keep(name: str, _: object, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         passed.append(DenseInput(name, first_argument(given, named)))
 
     with ExitStack() as stack:
@@ -95,21 +78,16 @@ def _single_vector_input(passed: list[DenseInput], position: int) -> DenseInput 
 
 
 class _ReachedLayer(Exception):  # noqa: N818
-    """Exception that ends a forward pass when the embeddings are known."""
-
-    def __init__(self, embeddings: torch.Tensor) -> None:
-        super().__init__()
-        self.embeddings = embeddings
+    """Exception that ends a forward pass; its argument are the embeddings."""
 
 
 def features_before(network: torch.nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the part of a network before one of its layers; later layers are not run.
+    """Return the differentiable function from samples, Shape (N, *shape), to a layer's input.
 
-    Returns:
-        A differentiable function from samples, Shape (N, *shape), to the layer's input.
+    Later layers are not run.
     """
 
-    def stop(_: torch.nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    def stop(_: object, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         raise _ReachedLayer(first_argument(given, named))
 
     def features(inputs: torch.Tensor) -> torch.Tensor:
@@ -117,7 +95,8 @@ def features_before(network: torch.nn.Module, layer: str) -> Callable[[torch.Ten
         try:
             network(inputs.clone())
         except _ReachedLayer as reached:
-            return reached.embeddings
+            embeddings: torch.Tensor = reached.args[0]
+            return embeddings
         finally:
             hook.remove()
         raise ValueError(f"layer {layer!r} does not run in the network's forward pass")
@@ -127,11 +106,9 @@ def features_before(network: torch.nn.Module, layer: str) -> Callable[[torch.Ten
 
 @dataclass(frozen=True)
 class Scaling:
-    """Map of flattened samples to the inputs of a dense layer, value by value: gain x + offset.
+    """Map of flattened samples to the inputs of a dense layer: gain x + offset; Shape (F) each.
 
-    Args:
-        gain: Shape (F), nowhere 0.
-        offset: Shape (F).
+    The gain is nowhere 0.
     """
 
     gain: torch.Tensor
@@ -149,11 +126,7 @@ class Scaling:
         """Return the weight's gradient as it would be if the layer took the samples themselves.
 
         A row of it is the sum over samples of d x, of which (gain x + offset) d was summed, and the
-        bias has the sum of d.
-
-        Args:
-            weight: gradient of the weight; Shape (..., neurons, F).
-            bias: gradient of the bias; Shape (..., neurons).
+        bias has the sum of d. Shapes of the gradients: (..., neurons, F) and (..., neurons).
         """
         gain, offset = self.gain.to(weight), self.offset.to(weight)
         return (weight - bias[..., None] * offset) / gain
@@ -170,9 +143,7 @@ class Scaling:
 class DenseLayer:
     """The first dense layer of a network that has a bias.
 
-    Args:
-        name: in the network.
-        scaling: of the samples before it; None if its inputs are anything but scaled samples.
+    ``scaling`` is that of the samples before it; None if its inputs are anything else.
     """
 
     name: str
@@ -199,51 +170,42 @@ def first_dense_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> Dense
     probes = torch.stack([torch.zeros_like(graded), torch.ones_like(graded), graded, shuffled])
     with torch.no_grad():
         passed = _biased_inputs(network, probes.unflatten(1, shape))
-    every = [_single_vector_input(passed, position) for position in range(len(passed))]
-    own = [each if each and _has_own_parameters(network, each.layer) else None for each in every]
+    own: list[DenseInput | None] = []
+    for position in range(len(passed)):
+        entry = _single_vector_input(passed, position)
+        layer = network.get_submodule(passed[position].layer)
+        owns = all(_own_parameter(network, layer, kind) for kind in ("weight", "bias"))
+        own.append(entry if owns else None)
     scaled = [
-        DenseLayer(each.layer, scaling)
-        for each in own
-        if each and (scaling := _scaling(each.embeddings, probes))
-        if _is_only_use(network, each, probes.unflatten(1, shape))
+        DenseLayer(entry.layer, scaling)
+        for entry in own
+        if entry and (scaling := _scaling(entry.embeddings, probes))
+        if _is_only_use(network, entry, probes.unflatten(1, shape))
     ]
     if scaled:
         return max(scaled, key=lambda layer: len(network.get_parameter(f"{layer.name}.bias")))
     return DenseLayer(own[0].layer, None) if own and own[0] else None
 
 
-def _has_own_parameters(network: torch.nn.Module, name: str) -> bool:
-    layer = network.get_submodule(name)
-    return all(_own_parameter(network, layer, kind) for kind in ("weight", "bias"))
-
-
 def _is_only_use(network: torch.nn.Module, entry: DenseInput, samples: torch.Tensor) -> bool:
     """Return True if the parameters' gradients are those of an affine map of the layer's inputs.
 
     They are not if the layer computes something else, if its parameters are used elsewhere, too, or
-    if samples of a batch change each other's inputs (batch statistics).
-
-    Args:
-        network: not changed.
-        entry: input of the layer for the samples.
-        samples: Shape (N, *shape).
+    if samples of a batch, Shape (N, *shape), change each other's inputs (batch statistics).
     """
     with torch.enable_grad():
         names = [f"{entry.layer}.{kind}" for kind in ("weight", "bias")]
         copies = {n: network.get_parameter(n).detach().clone().requires_grad_() for n in names}
         passed: list[torch.Tensor] = []
 
-        def keep(
-            _: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: torch.Tensor
-        ) -> None:
+        def keep(_: object, given: Any, named: dict[str, Any], output: torch.Tensor) -> None:
             passed.extend((first_argument(given, named).detach(), output))
 
         layer = network.get_submodule(entry.layer)
         try:
             with layer.register_forward_hook(keep, with_kwargs=True):
-                logits = torch.func.functional_call(
-                    network, copies, (torch.cat([samples, samples[1:]]),)
-                )
+                batch = torch.cat([samples, samples[1:]])
+                logits = torch.func.functional_call(network, copies, (batch,))
             total = (logits * torch.arange(1, logits.shape[1] + 1).to(logits)).sum()
             inputs, outputs = passed
             slopes, weight, bias = torch.autograd.grad(
@@ -259,10 +221,8 @@ def _is_only_use(network: torch.nn.Module, entry: DenseInput, samples: torch.Ten
             (bias, slopes.sum(0)),
         ]
         return all(
-            torch.allclose(
-                found, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()) + TINY
-            )
-            for found, expected in pairs
+            torch.allclose(value, true, rtol=1e-3, atol=1e-5 * float(true.abs().max()) + TINY)
+            for value, true in pairs
         )
 
 
@@ -282,15 +242,9 @@ def _scaling(embeddings: torch.Tensor, probes: torch.Tensor) -> Scaling | None:
 
 
 def true_embeddings(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray | None:
-    """Compute the embeddings of the samples of several victims, one victim at a time.
+    """Compute the embeddings, Shape (V, N, E), of victims' samples, Shape (V, N, *shape).
 
-    Args:
-        network: in evaluation mode.
-        inputs: Shape (V, N, *shape).
-
-    Returns:
-        Shape (V, N, E); None if the inputs of the first dense layer are the samples or scaled ones,
-        or there is no such layer.
+    None: the first dense layer takes the samples, or there is none.
     """
     with torch.no_grad():
         layer = first_dense_layer(network, inputs.shape[2:])
@@ -306,23 +260,14 @@ def true_embeddings(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray 
         return np.concatenate(embeddings).reshape(*inputs.shape[:2], -1)
 
 
-PROBES = 3
-TINY = 1e-12
-
-
 @dataclass(frozen=True)
 class Classifier:
     """The layer of a network that computes the logits.
 
-    Args:
-        name: of the layer, in the network.
-        layer: a dense layer with one output per class, or a 1 x 1 convolution with as many
-            channels, whose outputs are pooled.
-        weight: name of its weight among the network's parameters; None if the layer shares its
-            weight or computes it from other parameters (weight norm, pruning).
-        bias: name of its bias, likewise.
-        gives_logits: whether its output is the logits, without later operations.
-        features: its inputs for the probes; Shape (M, ...).
+    It is a dense layer with one output per class, or a 1 x 1 convolution with as many channels,
+    whose outputs are pooled. Weight and bias are their names among the network's parameters, None
+    if the layer shares them or computes them from others (weight norm, pruning). ``gives_logits``:
+    its output is the logits, without later operations. Features are its inputs for the probes.
     """
 
     name: str
@@ -347,20 +292,9 @@ class Classifier:
             kind = type(self.layer).__name__
             raise IncompatibleError(
                 f"its classifier, {kind} {self.name!r} with {' and '.join(self.parameters)}, is "
-                "not "
-                "a dense layer with its own weight and bias"
+                "not a dense layer with its own weight and bias"
             )
         return self.weight, self.bias
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """One forward pass through a layer that could be the classifier."""
-
-    name: str
-    layer: torch.nn.Module
-    features: torch.Tensor
-    output: torch.Tensor
 
 
 def find_classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
@@ -374,51 +308,31 @@ def find_classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: i
         IncompatibleError: the logits depend on no such layer.
     """
     with torch.enable_grad():
-        logits, passes = _run(network, shape, classes)
-        outputs = [each.output for each in passes] if logits.requires_grad else []
+        passes: list[tuple[str, torch.nn.Module, torch.Tensor, torch.Tensor]] = []
+
+        def keep(name: str, layer: torch.nn.Module, given: Any, named: Any, output: Any) -> None:
+            inputs = first_argument(given, named).detach()
+            passes.append((name, layer, inputs, output.requires_grad_()))
+
+        like = next(network.parameters())
+        probes = torch.linspace(0, 1, PROBES * math.prod(shape)).to(like).reshape(PROBES, *shape)
+        with ExitStack() as stack:
+            for name, layer in network.named_modules():
+                if _outputs(layer) == classes:
+                    hook = layer.register_forward_hook(partial(keep, name), with_kwargs=True)
+                    stack.enter_context(hook)
+            logits = network(probes.requires_grad_().clone())
+        outputs = [output for *_, output in passes] if logits.requires_grad else []
         slopes = torch.autograd.grad(logits.sum(), outputs, allow_unused=True) if outputs else ()
-        reaching = [each for each, slope in zip(passes, slopes, strict=False) if slope is not None]
+        reaching = [one for one, slope in zip(passes, slopes, strict=False) if slope is not None]
         if not reaching:
             raise IncompatibleError(
                 f"it has no dense layer with {classes} outputs on which its logits depend"
             )
-        direct = [each for each in reaching if torch.equal(each.output, logits)]
-        chosen = (direct or reaching)[-1]
-        return Classifier(
-            name=chosen.name,
-            layer=chosen.layer,
-            weight=_own_parameter(network, chosen.layer, "weight"),
-            bias=_own_parameter(network, chosen.layer, "bias"),
-            gives_logits=bool(direct),
-            features=chosen.features.detach(),
-        )
-
-
-def _run(
-    network: torch.nn.Module, shape: tuple[int, ...], classes: int
-) -> tuple[torch.Tensor, list[_Pass]]:
-    """Return logits of probes and all passes through layers with one output per class, in order."""
-    passes: list[_Pass] = []
-
-    def keep(
-        name: str,
-        layer: torch.nn.Module,
-        given: tuple[Any, ...],
-        named: Mapping[str, Any],
-        output: torch.Tensor,
-    ) -> None:
-        attached = output if output.requires_grad else output.requires_grad_()
-        passes.append(_Pass(name, layer, first_argument(given, named), attached))
-
-    like = next(network.parameters())
-    probes = torch.linspace(0, 1, PROBES * math.prod(shape)).to(like).reshape(PROBES, *shape)
-    with ExitStack() as stack:
-        for name, layer in network.named_modules():
-            if _outputs(layer) == classes:
-                hook = layer.register_forward_hook(partial(keep, name), with_kwargs=True)
-                stack.enter_context(hook)
-        logits = network(probes.requires_grad_().clone())
-    return logits, passes
+        direct = [one for one in reaching if torch.equal(one[-1], logits)]
+        name, layer, features, _ = (direct or reaching)[-1]
+        weight, bias = (_own_parameter(network, layer, kind) for kind in ("weight", "bias"))
+        return Classifier(name, layer, weight, bias, bool(direct), features)
 
 
 def _outputs(layer: torch.nn.Module) -> int | None:
@@ -431,13 +345,7 @@ def _outputs(layer: torch.nn.Module) -> int | None:
 
 
 def _own_parameter(network: torch.nn.Module, layer: torch.nn.Module, kind: str) -> str | None:
-    """Return the name of a layer's weight or bias if no other layer shares it.
-
-    Args:
-        network: network that contains the layer.
-        layer: a layer.
-        kind: "weight" or "bias".
-    """
+    """Return the name of a layer's weight or bias, the kind, if no other layer shares it."""
     parameter = dict(layer.named_parameters(recurse=False)).get(kind)
     owners = [
         module

@@ -15,13 +15,9 @@ from typing_extensions import override
 
 
 class Normalisation(nn.Module):
-    """Normalisation of images by mean and standard deviation of each channel.
+    """Normalisation of images in [0, 1] by mean and standard deviation of each channel.
 
     Both belong to the architecture and not to its state, so parameter files contain neither.
-
-    Args:
-        mean: of each channel, of intensities in [0, 1].
-        deviation: standard deviation of each channel.
     """
 
     mean: Tensor
@@ -44,11 +40,7 @@ class Penalised(nn.Module, ABC):
     def penalty(self, inputs: Tensor) -> Tensor:
         """Compute the term added to each sample's loss, differentiable as often as the loss.
 
-        Args:
-            inputs: inputs of the layer; Shape (N, *shape).
-
-        Returns:
-            Shape (N).
+        Shapes: from (N, *shape), the inputs of the layer, to (N).
         """
 
 
@@ -60,9 +52,6 @@ class GaussianSample(Penalised):
     mode eps is zero, or ``noise`` (see `with_noise_as_input`). The penalty is beta times
     KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over the k values of a sample (Kingma and Welling
     2014, Appendix B).
-
-    Args:
-        beta: weight of the divergence.
     """
 
     def __init__(self, beta: float) -> None:
@@ -110,11 +99,6 @@ class ActivatedResidual(nn.Module):
 
     The layers of the body are direct children, as in torchvision's blocks. None overwrites the
     outputs of another (see `Residual`).
-
-    Args:
-        body: layers by name, in order.
-        shortcut: layer in parallel to the body.
-        after: activation of the sum.
     """
 
     def __init__(self, body: Mapping[str, nn.Module], shortcut: nn.Module, after: nn.Module):

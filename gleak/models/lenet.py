@@ -14,13 +14,13 @@ from gleak.core.spec import parameter
 from gleak.models.base import (
     Activation,
     Convolution,
+    Placed,
     PrecodeNetwork,
     activation_layer,
     dropout_layers,
 )
 from gleak.models.staged import Pooling, StagedNetwork
 
-STRIDES = (2, 2, 1)
 KERNEL = 5
 
 
@@ -52,10 +52,9 @@ class LeNet(PrecodeNetwork):
         for convolution, _ in self.placed_convolutions(shape):
             layers += [convolution.layer(), activation_layer(self.activation)]
         ((features, _),) = self.dense_layers(shape, classes)
-        before = [*dropout_layers(self.dropout), *self.variational_layers(features)]
-        return torch.nn.Sequential(
-            *layers, torch.nn.Flatten(), *before, torch.nn.Linear(features, classes)
-        )
+        layers += [torch.nn.Flatten(), *dropout_layers(self.dropout)]
+        layers += [*self.variational_layers(features), torch.nn.Linear(features, classes)]
+        return torch.nn.Sequential(*layers)
 
     @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
@@ -63,18 +62,12 @@ class LeNet(PrecodeNetwork):
         return [(self.width * math.prod(sides), classes)]
 
     @override
-    def placed_convolutions(
-        self, shape: tuple[int, ...]
-    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
-        channels, *sides = shape
-        for stride in STRIDES:
+    def placed_convolutions(self, shape: tuple[int, ...]) -> Iterator[Placed]:
+        channels, sides = shape[0], shape[1:]
+        for stride in (2, 2, 1):
             convolution = Convolution(channels, self.width, KERNEL, stride)
-            channels, sides = self.width, [*convolution.sides(tuple(sides))]
-            yield convolution, tuple(sides)
-
-
-CHANNELS = (6, 16)
-HIDDEN = (120, 84)
+            channels, sides = self.width, convolution.sides(sides)
+            yield convolution, sides
 
 
 @register("lenet5")
@@ -99,15 +92,11 @@ class LeNet5(StagedNetwork):
     @property
     @override
     def hidden_layers(self) -> list[int]:
-        return list(HIDDEN)
+        return [120, 84]
 
     @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
-        first, second = CHANNELS
-        return [
-            [Convolution(channels, first, KERNEL)],
-            [Convolution(first, second, KERNEL, padded=False)],
-        ]
+        return [[Convolution(channels, 6, KERNEL)], [Convolution(6, 16, KERNEL, padded=False)]]
 
 
 @register("lenet128")

@@ -12,6 +12,8 @@ import numpy as np
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 
+Tensors = dict[str, "torch.Tensor"]
+"""Values by the name of a parameter."""
 LARGEST_DOUBLE_COPY = 2**24
 """Largest number of parameters of a network that `double_copy` copies in double precision."""
 
@@ -19,11 +21,8 @@ LARGEST_DOUBLE_COPY = 2**24
 def trained_parameters(network: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the parameters that require a gradient, by name.
 
-    The others are frozen: clients neither train nor send them, and no attack matches them.
-
-    Args:
-        network: any network; a parameter shared by several layers appears under its first name
-            only.
+    The others are frozen: clients neither train nor send them, and no attack matches them. One
+    that several layers share has its first name only.
 
     Raises:
         IncompatibleError: all parameters are frozen.
@@ -51,12 +50,8 @@ def independent_copy(network: torch.nn.Module) -> torch.nn.Module:
 def double_copy(network: torch.nn.Module, inputs: torch.Tensor) -> torch.nn.Module:
     """Return a copy in double precision, or in the network's precision if that is not possible.
 
-    It is not possible for networks that compute in a fixed precision, and not done for those of
-    more than `LARGEST_DOUBLE_COPY` parameters, to save memory.
-
-    Args:
-        network: not changed.
-        inputs: samples that it accepts; Shape (N, *shape).
+    It is not possible for networks that compute in a fixed precision, as samples that they accept
+    show, and not done for those of more than `LARGEST_DOUBLE_COPY` parameters, to save memory.
     """
     if sum(value.numel() for value in network.parameters()) <= LARGEST_DOUBLE_COPY:
         doubled = independent_copy(network).double()
@@ -80,11 +75,7 @@ def as_inputs(network: torch.nn.Module, samples: np.ndarray) -> torch.Tensor:
 
 
 def random_samples(network: torch.nn.Module, count: int, shape: tuple[int, ...]) -> torch.Tensor:
-    """Draw uniform samples in [0, 1] to test a network, the same in every call.
-
-    Returns:
-        Shape (N, *shape).
-    """
+    """Draw uniform samples in [0, 1], Shape (N, *shape), the same in every call."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch.rand(count, *shape, generator=generator, dtype=torch.float32)
     return drawn.to(next(network.parameters()))
@@ -112,7 +103,7 @@ def check_trained(network: torch.nn.Module, read: Collection[str]) -> None:
     """
     trained = {name: value.requires_grad for name, value in network.named_parameters()}
     for name in sorted(read):
-        if not trained.get(name) and _has(network, name):
+        if not trained.get(name) and _has_value(network, name):
             why = "frozen" if name in trained else "shared or computed from other parameters"
             raise IncompatibleError(
                 f"the attack reads the gradient of {name}, which is {why} in this model, so that "
@@ -120,8 +111,7 @@ def check_trained(network: torch.nn.Module, read: Collection[str]) -> None:
             )
 
 
-def _has(network: torch.nn.Module, name: str) -> bool:
-    """Return True if a layer has a parameter, its own, shared or computed, of this name."""
+def _has_value(network: torch.nn.Module, name: str) -> bool:
     try:
         attrgetter(name)(network)
     except AttributeError:

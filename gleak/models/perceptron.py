@@ -25,9 +25,7 @@ from gleak.models.base import (
 class Perceptron(PrecodeNetwork):
     """Base class of networks that flatten their inputs and apply two dense layers.
 
-    With dropout, a client's gradients depend on masks that attackers do not know. Attackers match
-    them with a network without dropout, which prevents the search from converging (CPL section
-    3.2).
+    With dropout, a client's gradients depend on masks that attackers do not know (see `lenet`).
     """
 
     first_layer: ClassVar[FirstLayer] = "dense"

@@ -19,12 +19,11 @@ from gleak.models.base import (
     Convolution,
     Norm,
     Normalised,
+    Placed,
     PrecodeNetwork,
     activation_layer,
     normalisation_layers,
 )
-
-WIDENING = 4
 
 
 @dataclass(frozen=True)
@@ -48,18 +47,9 @@ def basic_block(inputs: int, outputs: int, stride: int) -> Block:
 
 
 def bottleneck(inputs: int, width: int, stride: int) -> Block:
-    """Return a block of a 1 x 1, a strided 3 x 3 and a 1 x 1 convolution.
-
-    The last one has four times as many channels as the others.
-    """
-    outputs = WIDENING * width
-    return Block(
-        (
-            Convolution(inputs, width, kernel=1),
-            Convolution(width, width, stride=stride),
-            Convolution(width, outputs, kernel=1),
-        )
-    )
+    """Return a block whose last convolution has four times as many channels as the others."""
+    first, last = Convolution(inputs, width, kernel=1), Convolution(width, 4 * width, kernel=1)
+    return Block((first, Convolution(width, width, stride=stride), last))
 
 
 class ResidualNetwork(PrecodeNetwork):
@@ -69,7 +59,7 @@ class ResidualNetwork(PrecodeNetwork):
     in place of a batch normalisation, unless ``convolution_bias`` is false.
     """
 
-    activation: Activation
+    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
     norm: Norm
     normalise: Normalised
     positions: ClassVar[int] = 1
@@ -80,8 +70,12 @@ class ResidualNetwork(PrecodeNetwork):
         """Return the first convolution, for images of ``channels`` channels."""
 
     @abstractmethod
+    def stages(self) -> list[list[Block]]:
+        """Return the blocks of each stage."""
+
     def blocks(self) -> list[Block]:
         """Return all blocks in order."""
+        return [block for stage in self.stages() for block in stage]
 
     def pooled(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         """Return height and width of the first block's inputs, by default the stem's outputs."""
@@ -107,9 +101,7 @@ class ResidualNetwork(PrecodeNetwork):
     def _built(self, convolution: Convolution, number: int = 1) -> dict[str, torch.nn.Module]:
         """Build a convolution with biases, or with a batch normalisation, named as by torchvision.
 
-        Args:
-            convolution: what is built.
-            number: of the convolution in its block, which ends the names.
+        The names end with the number of the convolution in its block.
         """
         if self.norm == "batch":
             norm = torch.nn.BatchNorm2d(convolution.outputs)
@@ -119,9 +111,7 @@ class ResidualNetwork(PrecodeNetwork):
     def _block(self, block: Block, *, activated: bool = False) -> torch.nn.Module:
         """Build a block, whose last convolution is not activated before the sum.
 
-        Args:
-            block: what is built.
-            activated: activate the sum, and name the layers as torchvision does.
+        If it is activated, the sum is, and the layers have torchvision's names.
         """
         from gleak.models.layers import ActivatedResidual, Residual
 
@@ -152,9 +142,7 @@ class ResidualNetwork(PrecodeNetwork):
         return [(self.features * self.positions**2, classes)]
 
     @override
-    def placed_convolutions(
-        self, shape: tuple[int, ...]
-    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
+    def placed_convolutions(self, shape: tuple[int, ...]) -> Iterator[Placed]:
         stem = self.stem(shape[0])
         sides = stem.sides(shape[1:])
         yield stem, sides
@@ -168,14 +156,17 @@ class ResidualNetwork(PrecodeNetwork):
 
 
 def doubling_stages(
-    block: Callable[[int, int, int], Block], first_width: int, depths: Sequence[int]
+    block: Callable[[int, int, int], Block],
+    first_width: int,
+    depths: Sequence[int],
+    stride: int = 2,
 ) -> list[list[Block]]:
-    """Return the blocks of stages, each twice as wide as the one before and half as large."""
+    """Return the blocks of stages, each twice as wide as the one before, all but one strided."""
     stages: list[list[Block]] = []
     before = first_width
     for number, depth in enumerate(depths):
         width = first_width * 2**number
-        first = block(before, width, 2 if stages else 1)
+        first = block(before, width, stride if stages else 1)
         before = first.body[-1].outputs
         stages.append([first] + [block(before, width, 1)] * (depth - 1))
     return stages
@@ -184,19 +175,16 @@ def doubling_stages(
 class ImageNetResidual(ResidualNetwork):
     """Base class of torchvision's residual networks for ImageNet (He et al. 2016, Table 1).
 
-    The stem is followed by max pooling and four stages of blocks. Each stage is twice as wide as
-    the one before; all but the first begin with stride 2. Parameters have torchvision's names.
-    ``depths`` are the numbers of blocks.
+    The stem is followed by max pooling and four stages of ``depths`` blocks. Each stage is twice as
+    wide as the one before; all but the first begin with stride 2. Parameters have torchvision's
+    names.
     """
 
     smallest_side: ClassVar[int] = 32
     depths: ClassVar[tuple[int, ...]]
+    bottlenecks: ClassVar[bool] = False
 
     width: int = parameter(64, "channels of the stem and the first stage", source="He et al.", ge=1)
-
-    @abstractmethod
-    def block(self, inputs: int, width: int, stride: int) -> Block:
-        """Return a block of a stage of this width."""
 
     @override
     def stem(self, channels: int) -> Convolution:
@@ -206,13 +194,10 @@ class ImageNetResidual(ResidualNetwork):
         """Return height and width after 3 x 3 max pooling with stride 2."""
         return tuple((side + 1) // 2 for side in sides)
 
-    def stages(self) -> list[list[Block]]:
-        """Return the blocks of each stage."""
-        return doubling_stages(self.block, self.width, self.depths)
-
     @override
-    def blocks(self) -> list[Block]:
-        return [block for stage in self.stages() for block in stage]
+    def stages(self) -> list[list[Block]]:
+        block = bottleneck if self.bottlenecks else basic_block
+        return doubling_stages(block, self.width, self.depths)
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
@@ -245,7 +230,6 @@ class ResNet18(ImageNetResidual):
     source = "He et al. 2016, Table 1"
     depths: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
 
-    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
     norm: Norm = parameter(
         "none",
         "none: convolutions have biases instead of batch normalisation",
@@ -256,13 +240,6 @@ class ResNet18(ImageNetResidual):
         "normalisation of images before the first convolution",
         source="ours; imagenet in torchvision",
     )
-
-    @override
-    def block(self, inputs: int, width: int, stride: int) -> Block:
-        return basic_block(inputs, width, stride)
-
-
-ROG_DEPTHS = (2, 2, 2, 2)
 
 
 @register("resnet18_rog")
@@ -280,12 +257,9 @@ class ROGResNet18(ResidualNetwork):
     convolution_bias: ClassVar[bool] = False
     dense_bias: ClassVar[bool] = False
 
-    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
     norm: Norm = parameter("none", "batch: after each convolution", source="ROG section 4.2")
     normalise: Normalised = parameter(
-        "none",
-        "normalisation of images before the first convolution",
-        source="none in ROG's code",
+        "none", "normalisation of images before the first convolution", source="none in ROG's code"
     )
     width: int = parameter(64, "channels of the stem and the first stage", source="He et al.", ge=1)
 
@@ -294,13 +268,8 @@ class ROGResNet18(ResidualNetwork):
         return Convolution(channels, self.width, kernel=7, stride=2)
 
     @override
-    def blocks(self) -> list[Block]:
-        stages = doubling_stages(basic_block, self.width, ROG_DEPTHS)
-        return [block for stage in stages for block in stage]
-
-
-STAGES = (16, 32, 64)
-BLOCKS_OF_A_STAGE = 3
+    def stages(self) -> list[list[Block]]:
+        return doubling_stages(basic_block, self.width, (2, 2, 2, 2))
 
 
 @register("resnet20")
@@ -316,13 +285,11 @@ class ResNet20(ResidualNetwork):
     source = "He et al. 2016, section 4.2; AGIC"
     smallest_side: ClassVar[int] = 8
 
-    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
     norm: Norm = parameter("batch", "none: convolutions have biases instead", source="He et al.")
     width: int = parameter(1, "multiplies all channels", source="He et al.; 4 in AGIC", ge=1)
     downsampling: bool = parameter(
         True, "stride 2 at the second and third stage; false: 1", source="He et al.; false in DLG"
     )
-
     normalise: Normalised = parameter(
         "none",
         "normalisation of images before the first convolution",
@@ -331,19 +298,12 @@ class ResNet20(ResidualNetwork):
 
     @override
     def stem(self, channels: int) -> Convolution:
-        return Convolution(channels, self.width * STAGES[0])
+        return Convolution(channels, 16 * self.width)
 
     @override
-    def blocks(self) -> list[Block]:
-        blocks: list[Block] = []
-        before = self.width * STAGES[0]
-        for number, channels in enumerate(STAGES):
-            after = self.width * channels
-            stride = 2 if self.downsampling and number else 1
-            blocks += [basic_block(before, after, stride)]
-            blocks += [basic_block(after, after, 1)] * (BLOCKS_OF_A_STAGE - 1)
-            before = after
-        return blocks
+    def stages(self) -> list[list[Block]]:
+        stride = 2 if self.downsampling else 1
+        return doubling_stages(basic_block, 16 * self.width, (3, 3, 3), stride)
 
 
 @register("resnet50")
@@ -357,13 +317,9 @@ class ResNet50(ImageNetResidual):
 
     source = "He et al. 2016, Table 1; torchvision; AGIC section V"
     depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
+    bottlenecks: ClassVar[bool] = True
 
-    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
     norm: Norm = parameter("batch", "none: convolutions have biases instead", source="He et al.")
     normalise: Normalised = parameter(
         "imagenet", "normalisation of images before the first convolution", source="torchvision"
     )
-
-    @override
-    def block(self, inputs: int, width: int, stride: int) -> Block:
-        return bottleneck(inputs, width, stride)

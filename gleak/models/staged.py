@@ -13,7 +13,14 @@ from typing_extensions import override
 
 from gleak.core.lazy import torch
 from gleak.core.spec import parameter
-from gleak.models.base import Activation, Convolution, Norm, PrecodeNetwork, activation_layer
+from gleak.models.base import (
+    Activation,
+    Convolution,
+    Norm,
+    Placed,
+    PrecodeNetwork,
+    activation_layer,
+)
 
 Pooling = Literal["max", "average"]
 Downsampling = Literal["pooling", "stride"]
@@ -23,8 +30,7 @@ class StagedNetwork(PrecodeNetwork):
     """Base class of networks that halve the image after each stage of convolutions.
 
     ``pooling`` is the kind of 2 x 2 pooling. ``pooled`` is the side to which features are averaged
-    before the dense layers; None: no averaging. No layer overwrites the outputs of another, so that
-    gradients can be split layer by layer (see `gleak.attacks.matching.gradients`).
+    before the dense layers; None: no averaging.
     """
 
     hidden_dense: ClassVar[bool | None] = True
@@ -55,8 +61,8 @@ class StagedNetwork(PrecodeNetwork):
         """Number of neurons of each dense layer but the last."""
 
     @property
+    @override
     def smallest_side(self) -> int:
-        """Smallest height or width of an image for which no layer's output is empty."""
         return next(side for side in count(1) if min(self._halved((1, side, side))) > 0)
 
     def stages(self, channels: int) -> list[list[Convolution]]:
@@ -81,13 +87,7 @@ class StagedNetwork(PrecodeNetwork):
         )
 
     def convolutional_layers(self, channels: int, norm: Norm = "none") -> list[torch.nn.Module]:
-        """Build the convolutions, their activations and the pooling after each stage.
-
-        Args:
-            channels: of an image.
-            norm: "batch" between each convolution and its activation; convolutions keep their
-                biases.
-        """
+        """Build the convolutions, their norms and activations, and the pooling after each stage."""
         pooling = {"max": torch.nn.MaxPool2d, "average": torch.nn.AvgPool2d}[self.pooling]
         layers: list[torch.nn.Module] = []
         for stage in self.stages(channels):
@@ -119,9 +119,7 @@ class StagedNetwork(PrecodeNetwork):
         return self.hidden_layers[0]
 
     @override
-    def placed_convolutions(
-        self, shape: tuple[int, ...]
-    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
+    def placed_convolutions(self, shape: tuple[int, ...]) -> Iterator[Placed]:
         sides = shape[1:]
         for stage in self.stages(shape[0]):
             for convolution in stage:

@@ -1,16 +1,15 @@
 """Stochastic layers: those that draw random numbers in training mode, such as dropout.
 
-A broadcast network is in evaluation mode. When clients train, only its stochastic layers are in
-training mode: dropout draws masks. The mode of batch normalisation is a field of the client (see
-`gleak.models.batch_norm`). The last functions are about the layers of PRECODE's variational block
-(Scheliga et al. 2022), whose random numbers an attack can take for inputs.
+When clients train, only these layers of a broadcast network are in training mode; the mode of batch
+normalisation is a field of the client (`gleak.models.batch_norm`). The last functions are about
+PRECODE's variational block (Scheliga et al. 2022), whose noise an attack can take for inputs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -28,12 +27,7 @@ _NAMES: WeakKeyDictionary[torch.nn.Module, tuple[str, ...]] = WeakKeyDictionary(
 
 @contextmanager
 def stochastic_training_mode(network: torch.nn.Module, inputs: torch.Tensor) -> Iterator[None]:
-    """Put only the stochastic layers of a network into training mode, in the block.
-
-    Args:
-        network: network whose layers draw in the block.
-        inputs: samples that it accepts, to find these layers; Shape (N, *shape).
-    """
+    """Put only the stochastic layers, found by inputs, into training mode, in the block."""
     layers = [network.get_submodule(name) for name in stochastic_layers(network, inputs)]
     switched = [layer for layer in layers if not layer.training]
     for layer in switched:
@@ -48,12 +42,8 @@ def stochastic_training_mode(network: torch.nn.Module, inputs: torch.Tensor) -> 
 def stochastic_layers(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[str, ...]:
     """Return the names of the layers that draw random numbers in training mode.
 
-    They are found by running a copy of the network once and watching torch's random state. Results
-    are cached.
-
-    Args:
-        network: not changed.
-        inputs: samples that it accepts; Shape (N, *shape).
+    They are found by running a copy of the network once on inputs, Shape (N, *shape), and watching
+    torch's random state. Results are cached.
     """
     if network not in _NAMES:
         copied = shared_copy(network).train()
@@ -73,64 +63,36 @@ def deterministic_copy(network: torch.nn.Module) -> torch.nn.Module:
 
 
 def sampling_layers(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[str, ...]:
-    """Return the names of the layers that draw from torch's random state in one forward pass.
+    """Return the names of the innermost layers that draw from torch's random state in one pass.
 
-    Draws are attributed to the innermost layer. The random state is restored.
-
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (N, *shape).
+    The random state is restored.
     """
-    with torch.no_grad():
-        with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
-            watch = _RandomStateWatch(network, inputs.device)
-            with watch:
-                network(inputs)
-        return tuple(watch.names)
+    read_state = torch.cuda.get_rng_state if inputs.device.type == "cuda" else torch.get_rng_state
+    names: dict[str, None] = {}
+    running, state = [""], read_state()
 
+    def attribute() -> None:
+        nonlocal state
+        before, state = state, read_state()
+        if not torch.equal(before, state):
+            names[running[-1]] = None
 
-class _RandomStateWatch:
-    """Forward hooks that attribute changes of the random state to layers."""
+    def enter(name: str, *_: object) -> None:
+        attribute()
+        running.append(name)
 
-    def __init__(self, network: torch.nn.Module, device: torch.device) -> None:
-        self.names: dict[str, None] = {}
-        self._device, self._running = device, [""]
-        self._state = self._read()
-        self._hooks = [
-            hook
-            for name, layer in network.named_modules()
-            for hook in (
-                layer.register_forward_pre_hook(self._entering(name), prepend=True),
-                layer.register_forward_hook(self._leave),
-            )
-        ]
+    def leave(*_: object) -> None:
+        attribute()
+        running.pop()
 
-    def __enter__(self) -> None:
-        self._state = self._read()
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    def _read(self) -> torch.Tensor:
-        return torch.cuda.get_rng_state() if self._device.type == "cuda" else torch.get_rng_state()
-
-    def _entering(self, name: str) -> Any:
-        def enter(*_: object) -> None:
-            self._attribute()
-            self._running.append(name)
-
-        return enter
-
-    def _leave(self, *_: object) -> None:
-        self._attribute()
-        self._running.pop()
-
-    def _attribute(self) -> None:
-        state = self._read()
-        if not torch.equal(state, self._state):
-            self.names[self._running[-1]] = None
-            self._state = state
+    kept = torch.random.fork_rng(devices=range(torch.accelerator.device_count()))
+    with torch.no_grad(), kept, ExitStack() as hooks:
+        for name, layer in network.named_modules():
+            entering = layer.register_forward_pre_hook(partial(enter, name), prepend=True)
+            hooks.enter_context(entering)
+            hooks.enter_context(layer.register_forward_hook(leave))
+        network(inputs)
+    return tuple(names)
 
 
 def noise_sizes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[int]:
@@ -141,13 +103,10 @@ def noise_sizes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[int]:
         sizes[layer] = output.shape[-1]
 
     layers = sampling(network)
-    hooks = [layer.register_forward_hook(note) for layer in layers]
-    try:
-        with torch.no_grad():
-            network(next(network.parameters()).new_zeros(2, *shape))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with torch.no_grad(), ExitStack() as hooks:
+        for layer in layers:
+            hooks.enter_context(layer.register_forward_hook(note))
+        network(next(network.parameters()).new_zeros(2, *shape))
     return [sizes[layer] for layer in layers if layer in sizes]
 
 
@@ -170,15 +129,13 @@ def with_noise_as_input(network: torch.nn.Module, shape: tuple[int, ...]) -> tor
 
 
 def _split(
-    shape: tuple[int, ...],
-    sizes: Sequence[int],
-    network: torch.nn.Module,
-    given: tuple[torch.Tensor],
+    shape: tuple[int, ...], sizes: Sequence[int], network: torch.nn.Module, given: Any
 ) -> torch.Tensor:
     values, *noise = given[0].split([math.prod(shape), *sizes], dim=1)
     for layer, part in zip(sampling(network), noise, strict=True):
         layer.noise = part
-    return values.unflatten(1, shape)
+    unflattened: torch.Tensor = values.unflatten(1, shape)
+    return unflattened
 
 
 def _forget_noise(network: torch.nn.Module, *_: Any) -> None:

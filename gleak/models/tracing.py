@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,14 +16,10 @@ Hook = Callable[..., None]
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward pass through a layer.
+    """One forward pass through a layer, whose name is "" for the network itself.
 
-    Args:
-        name: of the layer; "" for the network itself.
-        layer: the layer.
-        inputs: its first argument, by position or by name; None if that is not a floating-point
-            tensor.
-        output: its output; None if that is not a floating-point tensor.
+    ``inputs`` is its first argument, by position or by name. It and the output are None if they are
+    not floating-point tensors.
     """
 
     name: str
@@ -33,11 +29,7 @@ class Pass:
 
 
 def trace(network: torch.nn.Module, inputs: torch.Tensor) -> list[Pass]:
-    """Run samples through a network and return the passes through its layers as they finish.
-
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (N, *shape).
+    """Run samples, Shape (N, *shape), through a network; return passes through layers as they end.
 
     Raises:
         IncompatibleError: a layer runs inside of `torch.func.vmap`, which hides its values; names
@@ -48,16 +40,15 @@ def trace(network: torch.nn.Module, inputs: torch.Tensor) -> list[Pass]:
         pending: list[torch.Tensor | None] = []
 
         def before(_: str) -> Hook:
-            def store(_: torch.nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+            def store(_: object, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
                 pending.append(_values(first_argument(given, named)))
 
             return store
 
         def after(name: str) -> Hook:
             def finish(layer: torch.nn.Module, _: Any, output: Any) -> None:
-                if isinstance(output, torch.Tensor) and torch._C._functorch.is_batchedtensor(
-                    output
-                ):
+                is_tensor = isinstance(output, torch.Tensor)
+                if is_tensor and torch._C._functorch.is_batchedtensor(output):
                     raise IncompatibleError(
                         f"{describe_layer(network, name)} runs inside of torch.func.vmap, so that "
                         "its inputs and outputs cannot be examined; give it the whole batch"
@@ -86,25 +77,17 @@ def _values(value: Any) -> torch.Tensor | None:
 def failing_layer(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[str, Exception] | None:
     """Run samples through a network and return the innermost layer that raises, with its error.
 
-    Args:
-        network: in the mode in which it runs.
-        inputs: Shape (N, *shape).
-
-    Returns:
-        None if nothing is raised.
+    None: nothing is raised.
     """
     running: list[str] = []
 
     def before(name: str) -> Hook:
         return lambda *_: running.append(name)
 
-    def after(_: str) -> Hook:
-        def leave(*_: Any) -> None:
-            running.pop()
+    def leave(*_: object) -> None:
+        running.pop()
 
-        return leave
-
-    with torch.no_grad(), _hooked(network, before=before, after=after):
+    with torch.no_grad(), _hooked(network, before=before, after=lambda _: leave):
         try:
             network(inputs.clone())
         except Exception as error:
@@ -117,14 +100,13 @@ def layer_without_graph(
 ) -> str | None:
     """Return the first layer that computes without a graph, on which a result depends.
 
-    Returns:
-        None if the result has a derivative by the samples; "" if the network's own forward cuts it.
+    It is "" if the network's own forward cuts the graph, and None if nothing does.
     """
     cutting: list[str] = []
 
     def after(name: str) -> Hook:
-        def compare(_: torch.nn.Module, given: tuple[Any, ...], output: Any) -> None:
-            attached = any(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
+        def compare(_: object, given: tuple[Any, ...], output: Any) -> None:
+            attached = any(getattr(argument, "requires_grad", False) for argument in given)
             if attached and isinstance(output, torch.Tensor) and not output.requires_grad:
                 cutting.append(name)
 
@@ -137,7 +119,6 @@ def layer_without_graph(
 
 
 def describe_layer(network: torch.nn.Module, name: str) -> str:
-    """Return the description of a layer for errors: its name and class."""
     if not name:
         return f"the forward method of {type(network).__name__}"
     return f"layer {name!r} ({type(network.get_submodule(name)).__name__})"
@@ -150,14 +131,11 @@ def _hooked(
     after: Callable[[str], Hook] | None = None,
 ) -> Iterator[None]:
     """Register hooks for each layer, made from its name, in the block."""
-    hooks = []
-    for name, layer in network.named_modules():
-        if before is not None:
-            hooks.append(layer.register_forward_pre_hook(before(name), with_kwargs=True))
-        if after is not None:
-            hooks.append(layer.register_forward_hook(after(name)))
-    try:
+    with ExitStack() as hooks:
+        for name, layer in network.named_modules():
+            if before is not None:
+                hook = layer.register_forward_pre_hook(before(name), with_kwargs=True)
+                hooks.enter_context(hook)
+            if after is not None:
+                hooks.enter_context(layer.register_forward_hook(after(name)))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()

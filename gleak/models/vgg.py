@@ -12,25 +12,15 @@ from typing_extensions import override
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.models.base import (
-    Activation,
-    Convolution,
-    Norm,
-    Normalised,
-    normalisation_layers,
-)
+from gleak.models.base import Activation, Convolution, Norm, Normalised, normalisation_layers
 from gleak.models.staged import StagedNetwork
-
-STAGES = 3
-DEPTH = 2
 
 
 class VGG(StagedNetwork):
     """Base class of VGG networks: stages of 3 x 3 convolutions with max pooling, then dense layers.
 
     Parameters have torchvision's names, with and without batch normalisation; without pooling the
-    indices of the convolutions shift. The running statistics of batch
-    normalisation are broadcast with the parameters.
+    indices of the convolutions shift. The running statistics are broadcast with the parameters.
     """
 
     activation: Activation = parameter(
@@ -81,10 +71,7 @@ class VGG(StagedNetwork):
 
 
 class DoublingVGG(VGG):
-    """Base class of VGG networks of three stages of two convolutions and one hidden dense layer.
-
-    Widths double at each stage.
-    """
+    """Base class of VGG networks of three stages of two convolutions and one hidden dense layer."""
 
     width: int
     hidden: int
@@ -92,7 +79,7 @@ class DoublingVGG(VGG):
     @property
     @override
     def widths(self) -> list[list[int]]:
-        return [[self.width * 2**number] * DEPTH for number in range(STAGES)]
+        return [[self.width * 2**number] * 2 for number in range(3)]
 
     @property
     @override
@@ -115,13 +102,8 @@ class VGG7(DoublingVGG):
     width: int = parameter(128, "channels of the first stage", source="Li et al. 2016", ge=1)
     hidden: int = parameter(1024, "neurons of the first dense layer", source="Li et al. 2016", ge=1)
     normalise: Normalised = parameter(
-        "none",
-        "normalisation of images before the first convolution",
-        source="none in ROG's code",
+        "none", "normalisation of images before the first convolution", source="none in ROG's code"
     )
-
-
-WIDTHS_AND_DEPTHS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
 @register("vgg16")
@@ -144,7 +126,7 @@ class VGG16(VGG):
     @property
     @override
     def widths(self) -> list[list[int]]:
-        return [[width] * depth for width, depth in WIDTHS_AND_DEPTHS]
+        return [[64] * 2, [128] * 2, [256] * 3, [512] * 3, [512] * 3]
 
     @property
     @override

@@ -15,7 +15,6 @@ from gleak.artifacts.update import Granted
 from gleak.runtime.seeding import stream
 
 AUXILIARY = 64
-MID_GREY = 0.5
 READ_AT_ONCE = 1024
 
 
@@ -38,30 +37,19 @@ def make_grants(
 ) -> list[Granted]:
     """Compute all grants for victims with these samples.
 
-    - ``labels``: labels of the victim's samples in ascending order, so that their order reveals
-      nothing; Shape (V, N).
-    - ``embeddings``: input of the broadcast model's first dense layer for each of the victim's
-      samples, by ascending norm, so that their order reveals nothing more; Shape (V, N, E), or
-      (V, N, 0) if it is the sample itself or there is no such layer.
-    - ``mean_input``: mean of all training samples, or mid-grey if there are none;
-      Shape (1, *shape).
-    - ``class_sample``: for each label in ``labels`` a training sample of that class, drawn for each
-      victim; Shape (V, N, *shape), or (V, 0, *shape) if a class has no free sample.
+    - ``labels`` of the victim's samples, ascending, and ``embeddings``, the inputs of the broadcast
+      model's first dense layer, by ascending norm, so that the order reveals nothing; Shape (V, N)
+      and (V, N, E), with E zero if these inputs are the samples or there is no such layer.
+    - ``mean_input``: of all training samples, or mid-grey if there are none; Shape (1, *shape).
+    - ``class_sample``: for each label a training sample of that class, drawn for each victim;
+      Shape (V, N, *shape), or (V, 0, *shape) if a class has no free sample.
     - ``auxiliary_inputs``, ``auxiliary_labels``: at most `AUXILIARY` training samples, from all
       classes in turn; Shape (1, M, *shape) and (1, M).
-    - ``batch_norm_statistics``: means and variances that the victim's samples have together in the
-      batch normalisation layers of the broadcast model (`gleak.models.batch_norm`), which a server
-      reads off the running statistics that a client sends with its update; Shape (V, 2, K), with K
-      zero if there are no such layers.
+    - ``batch_norm_statistics``: of the victim's samples (`gleak.models.batch_norm`), which a server
+      reads off the running statistics that a client sends; Shape (V, 2, K).
 
-    Samples of the victims are never granted, but they are included in the mean.
-
-    Args:
-        dataset: dataset of the samples.
-        private: samples of the victims.
-        statistics: of the victims in batch normalisation layers, Shape (V, 2, K).
-        free: positions of the training samples that no victim has.
-        seed: seed of the run.
+    Samples of the victims are never granted, but they are included in the mean. ``free`` are the
+    positions of the training samples that no victim has.
     """
     same_class = _draw_of_classes(dataset.train_labels, free, private.labels, seed)
     auxiliary = _draw_auxiliary(dataset.train_labels, free, seed)
@@ -81,9 +69,8 @@ def make_grants(
         "auxiliary_labels": dataset.train_labels[auxiliary][None],
     }
     return [
-        Granted(spec=private.spec, grant=grant, shared=shared, values=values)
-        for shared, grants in ((False, for_each), (True, for_all))
-        for grant, values in grants.items()
+        Granted(spec=private.spec, grant=grant, shared=grant in for_all, values=values)
+        for grant, values in {**for_each, **for_all}.items()
     ]
 
 
@@ -97,22 +84,17 @@ def _draw_of_classes(
     labels: np.ndarray, free: np.ndarray, wanted: np.ndarray, seed: int
 ) -> np.ndarray:
     """Draw positions of free samples with each victim's sorted labels; (V, N) or (V, 0)."""
-    classes = labels[free]
-    members = {label: free[classes == label] for label in np.unique(wanted)}
+    members = {label: free[labels[free] == label] for label in np.unique(wanted)}
     if not all(map(len, members.values())):
         return np.empty((len(wanted), 0), dtype=int)
-    streams = [stream(seed, "class sample", victim) for victim in range(len(wanted))]
-    return np.stack([_draw_like(*each, members) for each in zip(wanted, streams, strict=True)])
-
-
-def _draw_like(
-    labels: np.ndarray, random: np.random.Generator, members: dict[int, np.ndarray]
-) -> np.ndarray:
-    """Draw a sample of each label's class, repeating samples only if needed; Shape (N)."""
-    counts = zip(*np.unique(labels, return_counts=True), strict=True)
-    return np.concatenate(
-        [np.resize(random.permutation(members[label]), count) for label, count in counts]
-    )
+    drawn = []
+    for victim, victim_labels in enumerate(wanted):
+        random = stream(seed, "class sample", victim)
+        # samples are repeated only if there are too few
+        counts = zip(*np.unique(victim_labels, return_counts=True), strict=True)
+        samples = [np.resize(random.permutation(members[label]), count) for label, count in counts]
+        drawn.append(np.concatenate(samples))
+    return np.stack(drawn)
 
 
 def _draw_auxiliary(labels: np.ndarray, free: np.ndarray, seed: int) -> np.ndarray:
@@ -128,7 +110,7 @@ def _mean_input(dataset: Dataset) -> np.ndarray:
     """Compute the mean training sample, converting few samples to floats at a time."""
     count = len(dataset.train_labels)
     if not count:
-        return np.full(dataset.shape, MID_GREY, dtype=np.float32)
+        return np.full(dataset.shape, 0.5, dtype=np.float32)
     total = np.zeros(dataset.shape)
     for start in range(0, count, READ_AT_ONCE):
         chunk = slice(start, start + READ_AT_ONCE)

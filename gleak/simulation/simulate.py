@@ -19,9 +19,8 @@ from gleak.models.broadcast import load_network
 from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import stream
-from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import free_positions, write_truth
-from gleak.simulation.victims import Simulation
+from gleak.simulation.victims import Simulation, measure_drift
 
 MAX_PERTURBATION = 1.0
 log = logging.getLogger(__name__)
@@ -40,15 +39,8 @@ def simulate_clients(
 ) -> None:
     """Simulate all victims; write ``update.h5``, ``granted/*.h5`` and ``private.h5``.
 
-    Args:
-        client: batches and local training of the clients.
-        defense: defence of the clients.
-        dataset_path: ``dataset.h5``.
-        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
-        folder: output folder.
-        spec: canonical path of the cell, written into the files.
-        seed: seed of the run.
-        device: "auto", "cpu" or "cuda".
+    The parameters are ``model.h5`` or ``parameters.h5``, as broadcast; the spec is the canonical
+    path of the cell, written into the files.
 
     Raises:
         IncompatibleError: the dataset cannot supply the batches.
@@ -81,13 +73,9 @@ def simulate_clients(
         perturbation=observed.perturbations,
         sent_bytes=observed.sent_bytes,
     )
-    update = Update(
-        spec=spec,
-        protocol=client.protocol,
-        update=observed.update,
-        broadcast=observed.broadcast,
-    )
-    update.write(folder / "update.h5")
+    protocol, update, broadcasts = client.protocol, observed.update, observed.broadcast
+    sent = Update(spec=spec, protocol=protocol, update=update, broadcast=broadcasts)
+    sent.write(folder / "update.h5")
     free = free_positions(dataset, private, client.split)
     write_truth(dataset, private, statistics, free, folder, seed)
 
@@ -98,15 +86,8 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
     A victim's batch does not depend on the number of victims. Batches are disjoint until the split
     is used up, except those of victims with the same batch (`ClientSpec.repeats`). If samples are
     drawn from a number of classes (`ClientSpec.classes`), each victim draws independently, and
-    batches may overlap. With unique labels the classes of a batch are random.
-
-    Args:
-        client: gives the number and kind of batches (`ClientSpec.labels`, `ClientSpec.classes`).
-        labels: labels of the split, Shape (M); see `gleak.clients.base.check_batch`.
-        seed: seed of the run.
-
-    Returns:
-        Shape (V, N).
+    batches may overlap. With unique labels the classes of a batch are random. Shapes: labels of the
+    split (M), result (V, N).
 
     Raises:
         IncompatibleError: a victim's classes have too few samples for a batch.
@@ -126,7 +107,6 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
 
 
 def _batch_of_classes(client: ClientSpec, labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
-    """Draw random samples of random classes."""
     classes = _shuffled_classes(labels, victim, seed)[: client.classes]
     members = np.flatnonzero(np.isin(labels, classes))
     if len(members) < client.batch_size:
@@ -154,10 +134,7 @@ def _shuffled_classes(labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
 
 
 def log_perturbation(client: ClientSpec, defense: DefenseSpec, perturbations: np.ndarray) -> None:
-    """Log the mean perturbation; warn if noise dominates or depends on the form of the update.
-
-    Perturbations are those of each victim and round, Shape (V, R).
-    """
+    """Log the mean of perturbations, (V, R); warn if noise dominates or depends on the content."""
     mean, worst = perturbations.mean(), perturbations.max()
     log.info("defense %s: mean relative perturbation of the update %.3g", defense, mean)
     if defense.remedy and worst > MAX_PERTURBATION:

@@ -1,7 +1,12 @@
-"""Rounds of the simulated victims, and the server's steps between them."""
+"""Rounds of the simulated victims, the server's steps between them, and the drift of clients.
+
+Drift is the difference between several local steps and one step on the whole batch. Attacks that
+treat an update as one gradient of all its samples (AGIC Equation 4) assume that there is little.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,28 +19,25 @@ from torch import Tensor, nn
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.clients.base import ClientSpec
-from gleak.clients.gradient_descent import LocalGradient
+from gleak.clients.gradient_descent import LocalGradient, gradients
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import as_inputs, trained_parameters
+from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
+
+MAX_DRIFT = 0.5
+log = logging.getLogger(__name__)
 
 
 @dataclass
 class Victim:
     """State of a victim: one client, or several whose updates are summed.
 
-    Args:
-        number: index of the victim.
-        inputs: Shape (N, *shape), on the device of the network.
-        labels: Shape (N).
-        positions: positions of the samples of each round, Shape (B).
-        gradient: substitute for the gradient in local steps, if the defence has one.
-        memories: values not sent yet, for each of its clients.
-        perturbations: perturbation of each round so far.
-        sent_bytes: size of what one of its clients sent, of each round so far.
+    The positions of samples, Shape (B), the perturbations and the bytes sent are those of each
+    round; memories are those of each client.
     """
 
     number: int
@@ -57,10 +59,7 @@ class Streams:
     seed: int
 
     def draw(self, purpose: str, victim: int, number: int, member: int) -> torch.Generator:
-        """Return the stream of a victim's client, ``member``, in round ``number``.
-
-        Its purpose is "client" or "defense".
-        """
+        """Return the stream of a victim's client, ``member``, in round ``number``."""
         round_key = (number,) if self.client.rounds > 1 else ()
         member_key = (member,) if self.clients_per_update > 1 else ()
         return torch_stream(self.seed, purpose, victim, *round_key, *member_key)
@@ -73,11 +72,10 @@ class Observed:
     Args:
         update: by parameter, for all victims and rounds.
         broadcast: by parameter, Shape (R, *shape); None for one round.
-        positions: Shape (V, R, B), positions of the samples of each round; None for one round.
-        noise_multipliers: Shape (V, S), for every local step (see
-            `gleak.clients.gradient_descent.LocalGradient`); None for defences of updates only.
-        perturbations: Shape (V, R), see `perturbation`.
-        sent_bytes: Shape (V, R), mean over the clients of a victim.
+        positions: of the samples, Shape (V, R, B); None for one round.
+        noise_multipliers: see `LocalGradient`, Shape (V, S); None for defences of updates only.
+        perturbations: see `perturbation`, Shape (V, R).
+        sent_bytes: mean over the clients of a victim, Shape (V, R).
     """
 
     update: dict[str, Encoded]
@@ -91,13 +89,7 @@ class Observed:
 class Simulation:
     """Victims and the server that broadcasts to them.
 
-    Args:
-        client: client of the victims.
-        defense: defence of the victims.
-        network: network with the first parameters broadcast; changed in place by later rounds.
-        inputs: Shape (V, N, *shape).
-        labels: Shape (V, N).
-        seed: seed of the run.
+    Shapes: inputs (V, N, *shape), labels (V, N). Later rounds change the network in place.
     """
 
     def __init__(
@@ -126,7 +118,6 @@ class Simulation:
         ]
 
     def run(self) -> Observed:
-        """Simulate all rounds."""
         several = self.client.rounds > 1
         broadcast: list[dict[str, np.ndarray]] = []
         rounds: list[dict[str, Encoded]] = []
@@ -153,7 +144,7 @@ class Simulation:
         names = broadcast[0] if several else {}
         return Observed(
             update=_join(rounds, axis=1),
-            broadcast={k: np.stack([each[k] for each in broadcast]) for k in names} or None,
+            broadcast={name: np.stack([one[name] for one in broadcast]) for name in names} or None,
             positions=np.stack(positions) if several else None,
             noise_multipliers=np.array(accounts) if accounts else None,
             perturbations=np.array([victim.perturbations for victim in victims]),
@@ -161,7 +152,6 @@ class Simulation:
         )
 
     def _observe(self, victim: Victim, number: int) -> dict[str, Encoded]:
-        """Compute a victim's update of one round as observed by the server."""
         positions = victim.positions[number].to(victim.labels.device)
         shares = split_among_clients(positions, self.defense.clients_per_update)
         sent, computed = zip(
@@ -175,7 +165,8 @@ class Simulation:
                 for name in observed
             }
         victim.perturbations.append(perturbation(observed, computed))
-        victim.sent_bytes.append(float(np.mean([size_in_bytes(update) for update in sent])))
+        bits = np.mean([sum(value.bits for value in update.values()) for update in sent])
+        victim.sent_bytes.append(float(bits) / 8)
         return observed
 
     def _send(
@@ -204,11 +195,6 @@ def split_among_clients(values: Tensor, clients_per_update: int) -> Tensor:
     return values.unflatten(0, (clients_per_update, -1))
 
 
-def size_in_bytes(update: Mapping[str, Encoded]) -> float:
-    """Return the size of the update of one or more clients as sent, before any entropy coding."""
-    return sum(encoded.bits for encoded in update.values()) / 8
-
-
 def _join(updates: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:
     """Concatenate updates along the axis of victims, 0, or rounds, 1."""
     if len(updates) == 1:
@@ -220,10 +206,8 @@ def _join(updates: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:
 def perturbation(sent: Mapping[str, Encoded], computed: Sequence[Mapping[str, Tensor]]) -> float:
     """Compute ||sent - computed|| / ||computed|| of one victim in one round.
 
-    Args:
-        sent: update observed by the server; by parameter, decoded Shape (1, 1, *shape).
-        computed: update of each client without the defence, but with the norm at which it is sent
-            (`gleak.defenses.base.DefenseSpec.at_sent_norm`); Shape (1, *shape).
+    ``computed`` are the updates of its clients without the defence, but with the norm at which they
+    are sent (`DefenseSpec.at_sent_norm`).
     """
     decoded = {name: torch.from_numpy(value.decode()[0]) for name, value in sent.items()}
     return relative_error(decoded, mean_of(computed))
@@ -241,3 +225,49 @@ def relative_error(values: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> 
     error = sum(float((values[name] - value).square().sum()) for name, value in true.items())
     power = sum(float(value.square().sum()) for value in true.values())
     return sqrt(error / max(power, torch.finfo(torch.float32).tiny))
+
+
+def measure_drift(
+    client: ClientSpec,
+    network: nn.Module,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    seed: int,
+    clients_per_update: int,
+) -> np.ndarray | None:
+    """Compute the relative error of each victim's mean gradient as gradient of its whole batch.
+
+    Both are computed without stochastic layers such as dropout, whose masks attackers do not know,
+    so that they only differ by the steps. The order of samples is that of the update, drawn again.
+    For clients observed for several rounds it is the drift of the first round. A warning is logged
+    if that of a victim is larger than `MAX_DRIFT`.
+
+    Shapes: inputs (V, N, *shape), labels (V, N), result (V); None for clients with one step.
+    """
+    if client.local_descent is None:
+        return None
+    device, network = next(network.parameters()).device, deterministic_copy(network)
+    streams = Streams(client, clients_per_update, seed)
+    drift = np.zeros(len(labels))
+    with Progress(len(labels), "drift of the clients") as progress:
+        for victim in range(len(labels)):
+            first = client.round_positions(torch_stream(seed, "members", victim))[0].numpy()
+            x = as_inputs(network, inputs[victim][first])
+            y = torch.from_numpy(labels[victim][first]).to(device)
+            shares = (split_among_clients(values, clients_per_update) for values in (x, y))
+            means = []
+            for member, samples in enumerate(zip(*shares, strict=True)):
+                with drawing_from(streams.draw("client", victim, 0, member)):
+                    means.append(client.local_descent(network, *samples).mean_gradient)
+            whole = gradients(network, {**trained_parameters(network)}, x, y, client.loss)
+            drift[victim] = relative_error(mean_of(means), whole)
+            progress.advance()
+    if drift.max() > MAX_DRIFT:
+        log.warning(
+            "client %s: the mean gradient of the local steps differs from that of the whole batch "
+            "by up to %.2g times its norm; attacks with client_model=one_step approximate the "
+            "steps by one batch: choose a smaller local_lr, or client_model=unrolled",
+            client,
+            drift.max(),
+        )
+    return drift

@@ -24,15 +24,8 @@ def network() -> nn.Module:
 
 @pytest.fixture
 def batch() -> tuple[Tensor, Tensor]:
-    return torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(1)), torch.tensor(
-        [0, 3, 3]
-    )
-
-
-def plain_loss(loss: str, logits: Tensor, label: Tensor) -> Tensor:
-    if loss == "nll_raw":
-        return -logits[0, label]
-    return functional.cross_entropy(logits, label[None])
+    images = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    return images, torch.tensor([0, 3, 3])
 
 
 @pytest.mark.parametrize("name", GRADIENT)
@@ -42,7 +35,10 @@ def test_sends_the_mean_of_the_samples_gradients(
 ) -> None:
     update = parse("client", f"{name}+batch_size=3+loss={loss}").compute(network, *batch)
     for image, label in zip(*batch, strict=True):
-        (plain_loss(loss, network(image[None]), label) / len(batch[0])).backward()
+        logits = network(image[None])
+        raw = -logits[0, label]
+        entropy = functional.cross_entropy(logits, label[None])
+        ((raw if loss == "nll_raw" else entropy) / len(batch[0])).backward()
     for key, parameter in network.named_parameters():
         torch.testing.assert_close(update[key][0], parameter.grad, atol=1e-6, rtol=1e-4)
 

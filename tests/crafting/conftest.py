@@ -19,28 +19,19 @@ def windows_shown() -> Callable[..., Tensor]:
     """Compute the views of images window by window, padded with zeros; Shape (M, K, P, P)."""
 
     def show(images: Tensor, views: Sequence[View], windows: Windows, pooled: bool) -> Tensor:
-        kept = Tensor.amax if pooled else Tensor.mean
         beside = windows.side
         padded = nn.functional.pad(torch.stack([images, 1 - images]), [beside] * 4)
-        steps = windows.scale * torch.arange(windows.values)
-        return torch.stack(
-            [
-                kept(
-                    padded[
-                        int(view.reversed),
-                        :,
-                        view.colour,
-                        beside + row : beside + row + windows.extent,
-                        beside + column : beside + column + windows.extent,
-                    ],
-                    (1, 2),
-                )
-                for view in views
-                for row in (view.row + steps).tolist()
-                for column in (view.column + steps).tolist()
-            ],
-            1,
-        ).unflatten(1, (len(views), windows.values, windows.values))
+        shown = []
+        for view in views:
+            image = padded[int(view.reversed), :, view.colour]
+            for row in range(windows.values):
+                for column in range(windows.values):
+                    first = beside + view.row + windows.scale * row
+                    left = beside + view.column + windows.scale * column
+                    window = image[:, first : first + windows.extent, left : left + windows.extent]
+                    shown.append(window.amax((1, 2)) if pooled else window.mean((1, 2)))
+        shape = (len(views), windows.values, windows.values)
+        return torch.stack(shown, 1).unflatten(1, shape)
 
     return show
 

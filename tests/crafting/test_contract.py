@@ -35,17 +35,12 @@ def test_crafted_parameters_fit_the_model_and_repeat(
 
 
 @pytest.mark.parametrize("name", sorted(load("crafting")))
-def test_a_server_that_broadcasts_the_model_changes_nothing(name: str, model_path: Path) -> None:
-    spec, model = parse("crafting", name), Model.read(model_path)
-    crafted = spec.craft(model, 0).model.parameters
-    same = all(np.array_equal(crafted[key], value) for key, value in model.parameters.items())
-    assert same == spec.broadcasts_model
-
-
-@pytest.mark.parametrize("name", sorted(load("crafting")))
 def test_a_server_leaves_the_model_it_was_given_as_it_was(name: str, model_path: Path) -> None:
-    given, untouched = Model.read(model_path), Model.read(model_path)
-    parse("crafting", name).craft(given, 0)
+    """One that broadcasts the model changes nothing; others broadcast other parameters."""
+    spec, given, untouched = parse("crafting", name), *(Model.read(model_path) for _ in range(2))
+    crafted = spec.craft(given, 0).model.parameters
     for part in ("parameters", "buffers"):
         for key, value in getattr(untouched, part).items():
             assert np.array_equal(getattr(given, part)[key], value)
+    same = all(np.array_equal(crafted[key], value) for key, value in given.parameters.items())
+    assert same == spec.broadcasts_model

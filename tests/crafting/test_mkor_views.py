@@ -15,16 +15,12 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.crafting.mkor import (
-    synthetic_images,
-)
+from gleak.crafting.mkor import synthetic_images
 from gleak.crafting.mkor_views import Layout, craft_convolutions, plan_views, view_arrays
 from gleak.models.chain import Chain, decompose
 from gleak.models.layer_search import features_before
 
 NAIVE = {"naive": True, "beta": 1, "noise": 0, "quiet": 0}
-
-
 POOLS = {"max": nn.MaxPool2d, "mean": nn.AvgPool2d}
 
 
@@ -81,29 +77,21 @@ def test_naive_channels_show_exactly_the_windows_of_the_plan(
     network: tuple[nn.Sequential, str, int],
     directions: int | None,
 ) -> None:
+    """Of the windows that overlap the image."""
     layers, way, side = network
     images = torch.rand(2, 1, side, side, generator=torch.Generator().manual_seed(0))
     chain = decompose(layers)
     layout = plan_views(chain.convolutions, (1, side, side), directions)
     channels = craft_convolutions(chain, layout, images, torch.Generator(), **NAIVE)
-    found = layers(images)[:, channels]
-    expected = windows_shown(images, layout.views, layout.windows, way == "max")
+    found, windows = layers(images)[:, channels], layout.windows
+    expected = windows_shown(images, layout.views, windows, way == "max")
     assert found.shape == expected.shape
-    inside = on_image(layout)
+    steps = windows.scale * torch.arange(windows.values)
+    starts = torch.tensor([(view.row, view.column) for view in layout.views])[:, :, None] + steps
+    rows, columns = ((starts > -windows.extent) & (starts < windows.side)).unbind(1)
+    inside = rows[:, :, None] & columns[:, None, :]
     assert inside.any()
     torch.testing.assert_close(found[:, inside], expected[:, inside])
-
-
-def on_image(layout: Layout) -> Tensor:
-    """Return True for windows that overlap the image; Shape (K, values, values)."""
-    windows = layout.windows
-    steps = windows.scale * torch.arange(windows.values)
-    rows, columns = (
-        torch.tensor([getattr(view, name) for view in layout.views])[:, None] + steps
-        for name in ("row", "column")
-    )
-    on = [(each > -windows.extent) & (each < windows.side) for each in (rows, columns)]
-    return on[0][:, :, None] & on[1][:, None, :]
 
 
 @pytest.mark.parametrize(
@@ -145,13 +133,12 @@ def test_windows_that_would_leave_the_image_go_the_other_way() -> None:
 
 
 def test_arrays_say_what_views_and_windows_say() -> None:
-    layout = planned(convolution(inputs=3), nn.MaxPool2d(2), shape=(3, 8, 8))
-    channels = np.random.default_rng(0).permutation(len(layout.views))
-    found = view_arrays(layout, channels)
+    """Pooling before strides leaves no gaps."""
+    layout = planned(convolution(inputs=3), nn.MaxPool2d(2), convolution(stride=2), shape=(3, 8, 8))
+    arrays = view_arrays(layout, np.arange(len(layout.views)))
     for name in ("colour", "reversed", "row", "column"):
-        assert found[name].tolist() == [getattr(view, name) for view in layout.views]
-    assert np.array_equal(found["channel"], channels)
-    assert found["windows"].tolist() == list(asdict(layout.windows).values())
+        assert arrays[name].tolist() == [getattr(view, name) for view in layout.views]
+    assert arrays["windows"].tolist() == list(asdict(layout.windows).values()) == [4, 2, 2, 8]
 
 
 @pytest.mark.parametrize(
@@ -189,47 +176,29 @@ def test_layers_that_one_hot_kernels_cannot_be_laid_through_are_named(
 def test_more_directions_than_channels_allow_are_refused() -> None:
     layers = convolution(8, 1), nn.MaxPool2d(2), convolution(31, 8), nn.MaxPool2d(2)
     assert len(planned(*layers).views) == 8
-    with pytest.raises(
-        IncompatibleError, match=r"'2' has 31 channels, but 32 are needed; fewer directions"
-    ):
+    refused = r"'2' has 31 channels, but 32 are needed; fewer directions"
+    with pytest.raises(IncompatibleError, match=refused):
         planned(*layers, directions=2)
 
 
-def test_pooling_before_strides_leaves_no_gaps() -> None:
-    layers = convolution(inputs=1), nn.MaxPool2d(2), convolution(stride=2)
-    assert asdict(planned(*layers).windows) == {"scale": 4, "extent": 2, "values": 4, "side": 16}
-
-
 SHAPE = (3, 16, 16)
-
-
 SMALL = "vgg_small+width=8+hidden=24"
-
-
 EXTRAS = ("", "+norm=batch", "+normalise=imagenet", "+norm=batch+normalise=imagenet")
-
-
-STRAIGHT = ("relu", "leaky_relu")
-
-
 NAIVE_SPEC, HIDDEN = "mkor+hiding=naive", "mkor+quiet=1"
-
-
 each_extra = pytest.mark.parametrize("extra", EXTRAS)
-
-
 each_way = pytest.mark.parametrize("downsampling", ["pooling", "stride"])
 
 
 @dataclass
 class CraftedConvolutions:
-    """A network before and after, and where the views went."""
+    """A network before and after, where the views went, and what they show of images."""
 
     before: Chain
     after: Chain
     layout: Layout
     channels: Tensor
     network: nn.Module
+    windows_shown: Callable[..., Tensor]
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features of the views; Shape (M, K, values, values)."""
@@ -238,29 +207,26 @@ class CraftedConvolutions:
         values = self.layout.windows.values
         return found.unflatten(1, (-1, values, values))[:, self.channels]
 
+    def shown(self, images: Tensor) -> Tensor:
+        """Return what they show by definition; Shape (M, K, values, values)."""
+        pooled = self.after.convolutions[-1].pool is not None
+        return self.windows_shown(images, self.layout.views, self.layout.windows, pooled)
+
 
 Lay = Callable[..., CraftedConvolutions]
 
 
 @pytest.fixture
-def lay(untrained: Callable[..., nn.Module]) -> Lay:
+def lay(untrained: Callable[..., nn.Module], windows_shown: Callable[..., Tensor]) -> Lay:
     def laid(model: str, crafting: str, seed: int = 0) -> CraftedConvolutions:
-        network = untrained(model, SHAPE)
+        network, spec = untrained(model, SHAPE), parse("crafting", crafting)
         before, after = decompose(deepcopy(network)), decompose(network)
         layout = plan_views(after.convolutions, SHAPE, None)
-        random = torch.Generator().manual_seed(seed)
-        spec = parse("crafting", crafting)
-        channels = craft_convolutions(
-            after,
-            layout,
-            synthetic_images(SHAPE, seed),
-            random,
-            naive=spec.hiding == "naive",
-            beta=spec.beta,
-            noise=spec.noise,
-            quiet=spec.quiet,
-        )
-        return CraftedConvolutions(before, after, layout, channels, network)
+        probes, random = synthetic_images(SHAPE, seed), torch.Generator().manual_seed(seed)
+        fields = {name: getattr(spec, name) for name in ("beta", "noise", "quiet")}
+        naive = spec.hiding == "naive"
+        channels = craft_convolutions(after, layout, probes, random, naive, **fields)
+        return CraftedConvolutions(before, after, layout, channels, network, windows_shown)
 
     return laid
 
@@ -270,88 +236,63 @@ def images() -> Tensor:
     return torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("activation", STRAIGHT)
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
 @pytest.mark.parametrize("beta", [1, 0.5, 3])
 @each_extra
 @each_way
 def test_naive_features_are_the_windows_times_beta_for_each_layer(
-    lay: Lay,
-    images: Tensor,
-    windows_shown: Callable[..., Tensor],
-    activation: str,
-    beta: float,
-    extra: str,
-    downsampling: str,
+    lay: Lay, images: Tensor, activation: str, beta: float, extra: str, downsampling: str
 ) -> None:
     """Whatever the images were normalised by, and batch normalisation of either sign."""
     model = f"{SMALL}+activation={activation}+downsampling={downsampling}{extra}"
     laid = lay(model, f"{NAIVE_SPEC}+beta={beta}")
-    expected = windows_shown(
-        images, laid.layout.views, laid.layout.windows, downsampling == "pooling"
-    )
-    factor = beta ** len(laid.after.convolutions)
-    torch.testing.assert_close(laid.features(images) / factor, expected, atol=1e-5, rtol=1e-4)
+    found = laid.features(images) / beta ** len(laid.after.convolutions)
+    torch.testing.assert_close(found, laid.shown(images), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
 @each_extra
 @each_way
 def test_behind_curved_activations_features_rise_with_the_windows(
-    lay: Lay,
-    images: Tensor,
-    windows_shown: Callable[..., Tensor],
-    activation: str,
-    extra: str,
-    downsampling: str,
+    lay: Lay, images: Tensor, activation: str, extra: str, downsampling: str
 ) -> None:
     model = f"{SMALL}+activation={activation}+downsampling={downsampling}{extra}"
     laid = lay(model, NAIVE_SPEC)
-    shown = windows_shown(images, laid.layout.views, laid.layout.windows, downsampling == "pooling")
-    order = shown.flatten().argsort()
-    gaps, steps = shown.flatten()[order].diff(), laid.features(images).flatten()[order].diff()
+    shown = laid.shown(images).flatten()
+    order = shown.argsort()
+    gaps, steps = shown[order].diff(), laid.features(images).flatten()[order].diff()
     assert (steps[gaps > 0.01] > 0).all()
 
 
 @each_extra
 @each_way
 def test_inconspicuous_features_are_nearly_the_windows(
-    lay: Lay,
-    images: Tensor,
-    windows_shown: Callable[..., Tensor],
-    extra: str,
-    downsampling: str,
+    lay: Lay, images: Tensor, extra: str, downsampling: str
 ) -> None:
     laid = lay(f"{SMALL}+downsampling={downsampling}{extra}", HIDDEN)
-    shown = windows_shown(images, laid.layout.views, laid.layout.windows, downsampling == "pooling")
-    assert (laid.features(images) - shown).abs().max() < 0.1
+    assert (laid.features(images) - laid.shown(images)).abs().max() < 0.1
 
 
 def test_images_are_lost_among_other_channels_unless_these_are_quiet(
-    lay: Lay, images: Tensor, windows_shown: Callable[..., Tensor]
+    lay: Lay, images: Tensor
 ) -> None:
     """Eq. 20 alone does not suffice."""
     errors = []
     for quiet in (0, 0.5, 1):
         laid = lay("vgg_small+width=16+hidden=16", f"mkor+quiet={quiet}")
-        shown = windows_shown(images, laid.layout.views, laid.layout.windows, True)
-        spread = (laid.features(images) - shown).std(0).mean()
-        errors.append(float(spread))
+        errors.append(float((laid.features(images) - laid.shown(images)).std(0).mean()))
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
 
 
 def test_only_ways_into_channels_with_a_view_are_changed(lay: Lay) -> None:
     laid = lay(f"{SMALL}+norm=batch", HIDDEN)
-    taps = [len(taps) for taps in laid.layout.taps]
-    for count, before, after in zip(
-        taps, laid.before.convolutions, laid.after.convolutions, strict=True
-    ):
+    pairs = zip(laid.before.convolutions, laid.after.convolutions, strict=True)
+    for taps, (before, after) in zip(laid.layout.taps, pairs, strict=True):
         changed = (before.layer.weight != after.layer.weight).flatten(1).any(1)
-        assert changed.sum() == count
-        assert (before.layer.bias != after.layer.bias).sum() == count
+        assert changed.sum() == (before.layer.bias != after.layer.bias).sum() == len(taps)
         assert torch.equal(before.norm.weight, after.norm.weight)
         assert torch.equal(before.norm.running_var, after.norm.running_var)
-    last = (before.layer.weight != after.layer.weight).flatten(1).any(1).nonzero().flatten()
-    assert torch.equal(last, laid.channels.sort().values)
+    assert torch.equal(changed.nonzero().flatten(), laid.channels.sort().values)
 
 
 def test_between_channels_with_a_view_stand_one_hot_kernels_and_faint_noise(lay: Lay) -> None:

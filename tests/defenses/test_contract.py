@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from gleak.artifacts.encodings import check_encoded
 from gleak.core.registry import load, parse
@@ -26,14 +26,8 @@ from gleak.testing.defense_contract import (
 )
 
 NAMES = sorted(load("defense"))
-
-
 NOISE = ["gaussian", "laplace"]
-
-
 UNITS = ["value", "deviation", "norm", "gradient"]
-
-
 OTHERS = [
     "dp+scaling=clip",
     "dp+sigma=none+noise_multiplier=0.5+unit=gradient",
@@ -52,11 +46,7 @@ OTHERS = [
     "threshold+scope=tensor",
     "topk+scope=global",
 ]
-
-
 SPECS = [*NAMES, *OTHERS]
-
-
 DETERMINISTIC = [
     "none",
     "dp+sigma=0",
@@ -72,8 +62,6 @@ DETERMINISTIC = [
     "topk",
     "topk+scope=global",
 ]
-
-
 UNCHANGED = [
     "none",
     "dp+sigma=0+norm=100+scaling=clip",
@@ -90,11 +78,6 @@ UNCHANGED = [
     "topk+keep=1",
     "topk+keep=1+scope=global",
 ]
-
-
-def defended(spec: str, computed: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """What becomes of an update while the client has its samples at hand."""
-    return with_samples(parse("defense", spec), computed, model)
 
 
 def received(spec: str, sent: dict[str, Tensor], seed: int = 0) -> dict[str, np.ndarray]:
@@ -121,7 +104,7 @@ def test_rounds_may_be_sent_one_at_a_time(spec: str) -> None:
 
 @pytest.mark.parametrize("spec", UNCHANGED)
 def test_no_strength_is_no_change(spec: str) -> None:
-    after = received(spec, defended(spec, small_update(), small_network()))
+    after = received(spec, with_samples(parse("defense", spec), small_update(), small_network()))
     for key, value in small_update().items():
         assert np.array_equal(after[key][0], value.numpy())
 
@@ -149,8 +132,8 @@ def test_noise_differs_between_victims_rounds_and_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOISE)
 def test_noise_may_be_relative_to_each_tensor_of_each_round(name: str) -> None:
-    """Deviations of n values lie within 5 standard errors; a mean or a scale has no part in it."""
-    shape, deviations = (2, 200, 200), {"a": [1e-6, 3.0], "b": [50.0, 0.2]}
+    """Deviations of n values lie within 5 standard errors; equal values get no noise."""
+    shape, deviations = (2, 200, 200), {"a": [1e-6, 3.0], "b": [50.0, 0.2], "equal": [0.0, 0.0]}
     drawn = torch.randn(*shape, generator=random_stream(3), dtype=torch.float64)
     sent = {key: 7 + drawn * torch.tensor(d)[:, None, None] for key, d in deviations.items()}
     for key, after in received(f"{name}+std=0.1+unit=deviation", sent).items():
@@ -162,13 +145,10 @@ def test_noise_may_be_relative_to_each_tensor_of_each_round(name: str) -> None:
 @pytest.mark.parametrize("name", NOISE)
 def test_noise_may_be_relative_to_the_length_of_each_round(name: str) -> None:
     """The square of its length, over M values, lies within 5 standard errors; it is even."""
-    sizes = torch.tensor([1e-6, 50.0])[:, None, None]
-    sent = {
-        "a": sizes * torch.randn(2, 300, 200, generator=random_stream(3)),
-        "b": 3 * sizes.flatten(1),
-    }
+    sizes, count = torch.tensor([1e-6, 50.0])[:, None, None], 60001
+    drawn = torch.randn(2, 300, 200, generator=random_stream(3))
+    sent = {"a": sizes * drawn, "b": 3 * sizes.flatten(1)}
     after = received(f"{name}+std=0.1+unit=norm", sent)
-    count = 60001
     for number in range(2):
         own = [value[number].numpy().astype(np.float64) for value in sent.values()]
         noise = after["a"][0, number].astype(np.float64) - own[0]
@@ -187,13 +167,6 @@ def test_numbers_for_the_gradient_become_those_of_what_is_sent(name: str, factor
         assert stated[unit].rescaled(factor) == stated[unit]
 
 
-@pytest.mark.parametrize("name", NOISE)
-def test_relative_noise_leaves_equal_values(name: str) -> None:
-    sent = {"one": torch.full((2, 1), 3.0), "all": torch.full((2, 4, 5), -2.0), "": torch.ones(2)}
-    for key, after in received(f"{name}+std=10+unit=deviation", sent).items():
-        assert np.array_equal(after[0], sent[key].numpy())
-
-
 def largest(values: np.ndarray, count: int) -> np.ndarray:
     """Dense reference: the values of largest magnitude, all others zero."""
     threshold = np.sort(np.abs(values))[-count]
@@ -201,39 +174,31 @@ def largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 @given(st.integers(1, 100))
-def test_topk_of_each_tensor_is_a_masked_tensor(percent: int) -> None:
-    after = received(f"topk+keep={percent / 100}", small_update())
-    for key, value in small_update().items():
-        for number, line in enumerate(value.flatten(1).numpy()):
-            count = -(-percent * line.size // 100)
-            found = after[key][0, number].ravel()
-            assert np.count_nonzero(found) == count
-            assert np.array_equal(found, largest(line, count))
-
-
-@given(st.integers(1, 100))
-def test_global_topk_compares_all_tensors(percent: int) -> None:
-    after = received(f"topk+keep={percent / 100}+scope=global", small_update())
-    joined = torch.cat([value.flatten(1) for value in small_update().values()], 1).numpy()
-    found = np.concatenate([value[0].reshape(2, -1) for value in after.values()], 1)
-    count = -(-percent * joined.shape[1] // 100)
-    for line, kept in zip(joined, found, strict=True):
-        assert np.array_equal(kept, largest(line, count))
+def test_topk_is_a_mask_of_each_tensor_or_of_all_together(percent: int) -> None:
+    for scope, tensors in (("tensor", [[key] for key in SHAPES]), ("global", [list(SHAPES)])):
+        after = received(f"topk+keep={percent / 100}+scope={scope}", small_update())
+        for keys in tensors:
+            joined = torch.cat([small_update()[key].flatten(1) for key in keys], 1).numpy()
+            found = np.concatenate([after[key][0].reshape(2, -1) for key in keys], 1)
+            count = -(-percent * joined.shape[1] // 100)
+            for line, kept in zip(joined, found, strict=True):
+                assert np.count_nonzero(kept) == count
+                assert np.array_equal(kept, largest(line, count))
 
 
 def test_topk_keeps_the_exact_count_among_equal_values() -> None:
-    protected = parse("defense", "topk+keep=0.07").protect(
-        {"w": torch.ones(1, 100)}, random_stream(), {}
-    )
+    spec = parse("defense", "topk+keep=0.07")
+    protected = spec.protect({"w": torch.ones(1, 100)}, random_stream(), {})
     assert protected["w"].values.shape == (1, 1, 7)
 
 
 def test_victims_who_keep_different_tensors_are_joined() -> None:
     """Globally, a small tensor may send nothing at all."""
-    small, large = {"a": torch.ones(1, 3)}, {"b": 9 * torch.ones(1, 4)}
-    spec = parse("defense", "topk+keep=0.5+scope=global")
-    one = spec.protect({**small, **large}, random_stream(), {})
-    two = spec.protect({"a": 20 * small["a"], **large}, random_stream(), {})
-    joined = type(one["a"]).stack([one["a"], two["a"]])
+    spec, large = parse("defense", "topk+keep=0.5+scope=global"), {"b": 9 * torch.ones(1, 4)}
+    kept = [
+        spec.protect({"a": size * torch.ones(1, 3), **large}, random_stream(), {})["a"]
+        for size in (1, 20)
+    ]
+    joined = type(kept[0]).stack(kept)
     check_encoded("update.h5", "a", joined)
     assert np.array_equal(joined.decode()[:, 0], [[0, 0, 0], [20, 20, 20]])

@@ -34,12 +34,16 @@ def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)
 
 
-def test_of_clients_of_one_step_the_server_sees_the_gradient_of_all_samples(
-    simulate: Simulate,
+@pytest.mark.parametrize(
+    "client",
+    ["fedsgd+batch_size=4", "fedavg+batch_size=4+local_lr=1e-6+local_steps=4+mini_batch=1"],
+)
+def test_of_clients_that_hardly_move_the_server_sees_the_gradient_of_all_samples(
+    simulate: Simulate, client: str
 ) -> None:
-    client = "fedsgd+batch_size=4+victims=2"
-    summed, private = seen(simulate, client, "secure_aggregation+clients=2")
-    whole, same = seen(simulate, client, "none")
+    """Mini-batches stay within a client."""
+    summed, private = seen(simulate, f"{client}+victims=2", "secure_aggregation+clients=2")
+    whole, same = seen(simulate, "fedsgd+batch_size=4+victims=2", "none")
     assert np.array_equal(private.inputs, same.inputs)
     assert_close(summed, whole)
 
@@ -53,13 +57,9 @@ def test_of_clients_of_several_steps_it_is_the_mean_of_what_each_would_send(
     summed, private = seen(simulate, client, "secure_aggregation+clients=2")
     network = load_network(Model.read(simulate(client=client) / "model.h5"), "model.h5")
     alone = parse("client", f"fedavg+batch_size=2+{steps}+victims=1")
-    inputs, labels = (torch.from_numpy(held[0]) for held in (private.inputs, private.labels))
-    each = [
-        alone.compute(network, *own) for own in zip(inputs.chunk(2), labels.chunk(2), strict=True)
-    ]
-    assert_close(
-        summed, {name: (value + each[1][name]).numpy() / 2 for name, value in each[0].items()}
-    )
+    halves = (torch.from_numpy(held[0]).chunk(2) for held in (private.inputs, private.labels))
+    first, second = (alone.compute(network, *own) for own in zip(*halves, strict=True))
+    assert_close(summed, {name: (first[name] + second[name]).numpy() / 2 for name in first})
     together, _ = seen(simulate, client, "none")
     assert max(np.abs(summed[name] - value).max() for name, value in together.items()) > 1e-5
 
@@ -116,11 +116,3 @@ def test_samples_that_cannot_be_dealt_out_are_refused_before_any_work(
     path = f"photos/lenet/untrained/honest/{client}/secure_aggregation"
     with pytest.raises(IncompatibleError, match=said):
         Cell.parse(dict(zip(LEVELS, path.split("/"), strict=False)))
-
-
-def test_mini_batches_stay_within_a_client(simulate: Simulate) -> None:
-    """Steps that hardly move: each client goes through its own samples as often as the others."""
-    steps = "fedavg+batch_size=4+local_lr=1e-6+local_steps=4+mini_batch=1+victims=1"
-    summed, _ = seen(simulate, steps, "secure_aggregation+clients=2")
-    whole, _ = seen(simulate, "fedsgd+batch_size=4+victims=1", "none")
-    assert_close(summed, whole)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gleak.core.registry import parse
-from gleak.models.base import Convolution, normalisation_layers
+from gleak.models.base import Convolution
 from gleak.models.layers import Normalisation
 
 
@@ -34,44 +34,25 @@ SHAPE = (1, 8, 8)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_last_dense_layers_inputs_are_dropped(name: str) -> None:
-    *_, layer, classifier = parse("model", f"{name}+dropout=0.25").build(SHAPE, 3)
-    assert isinstance(layer, nn.Dropout)
-    assert layer.p == 0.25
-    assert isinstance(classifier, nn.Linear)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_layer_drops_nothing(name: str) -> None:
-    """Parameter names must not depend on an unused dropout layer."""
-    plain, dropping = (parse("model", f"{name}{f}").build(SHAPE, 3) for f in ("", "+dropout=0.5"))
+def test_the_last_dense_layers_inputs_are_dropped_in_training_mode(name: str) -> None:
+    """Parameter names must not depend on an unused dropout layer; attackers' networks drop none."""
+    plain, dropping = (parse("model", f"{name}{f}").build(SHAPE, 3) for f in ("", "+dropout=0.25"))
+    *_, layer, classifier = dropping
+    assert (type(layer), layer.p, type(classifier)) == (nn.Dropout, 0.25, nn.Linear)
     assert not any(isinstance(layer, nn.Dropout) for layer in plain)
     assert len(dropping) == len(plain) + 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_attackers_network_drops_nothing(name: str) -> None:
-    plain, dropping = (
-        parse("model", f"{name}{f}").build(SHAPE, 3).eval() for f in ("", "+dropout=0.5")
-    )
-    values = zip(dropping.parameters(), plain.parameters(), strict=True)
     with torch.no_grad():
-        for parameter, value in values:
+        for parameter, value in zip(dropping.parameters(), plain.parameters(), strict=True):
             parameter.copy_(value)
     inputs = torch.rand(4, *SHAPE)
-    assert torch.equal(dropping(inputs), plain(inputs))
-    assert not torch.equal(dropping.train()(inputs), plain(inputs))
+    assert not torch.equal(dropping(inputs), plain(inputs))
+    assert torch.equal(dropping.eval()(inputs), plain(inputs))
 
 
-def test_each_channel_is_shifted_and_scaled() -> None:
+def test_each_channel_is_shifted_and_scaled_without_a_state() -> None:
     values = torch.rand(4, 2, 3, 5, generator=torch.Generator().manual_seed(0))
-    found = Normalisation([0.5, 0.25], [2.0, 0.1])(values)
-    torch.testing.assert_close(found[:, 0], (values[:, 0] - 0.5) / 2)
-    torch.testing.assert_close(found[:, 1], (values[:, 1] - 0.25) / 0.1)
-
-
-def test_it_has_no_state_and_nothing_to_train() -> None:
-    (layer,) = normalisation_layers("imagenet")
+    layer = Normalisation([0.5, 0.25], [2.0, 0.1])
+    torch.testing.assert_close(layer(values)[:, 0], (values[:, 0] - 0.5) / 2)
+    torch.testing.assert_close(layer(values)[:, 1], (values[:, 1] - 0.25) / 0.1)
     assert not layer.state_dict()
-    assert not list(layer.parameters())
     assert layer.to(torch.float64).mean.dtype == torch.float64

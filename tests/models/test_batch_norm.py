@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -45,10 +43,9 @@ def buffers_after_a_step(model: nn.Module, samples: Tensor) -> Tensor:
     norms = [
         layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d)
     ]
-    for layer in norms:
-        layer.momentum = 1.0
     counts: list[int] = []
     for layer in norms:
+        layer.momentum = 1.0
         layer.register_forward_pre_hook(lambda _, given: counts.append(given[0][:, 0].numel()))
     with torch.no_grad():
         model.train()(samples)
@@ -57,12 +54,14 @@ def buffers_after_a_step(model: nn.Module, samples: Tensor) -> Tensor:
     return torch.stack([means, torch.cat(unbiased)])
 
 
-def test_a_server_reads_the_first_layers_statistics_off_the_buffers_of_a_step() -> None:
-    """Later layers see other inputs in training mode, where those before normalise by the batch."""
+@pytest.mark.parametrize(("mode", "channels"), [("evaluation", 4), ("training", 9)])
+def test_a_server_reads_statistics_off_the_buffers_of_a_step(mode: str, channels: int) -> None:
+    """In evaluation mode the first layer's: later ones see other inputs than in training mode."""
     samples = torch.rand(5, *SHAPE)
-    found = torch.from_numpy(batch_statistics(network(), samples[None].numpy())[0])
-    expected = buffers_after_a_step(network(), samples)
-    assert torch.allclose(found[:, :4], expected[:, :4], rtol=1e-4, atol=1e-6)
+    run = run_by_clients(network(), mode)
+    found = torch.from_numpy(batch_statistics(run, samples[None].numpy())[0])
+    expected = buffers_after_a_step(network(), samples)[:, :channels]
+    assert torch.allclose(found[:, :channels], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_they_are_those_of_all_passes_in_the_order_in_which_they_run() -> None:
@@ -93,45 +92,24 @@ def test_a_batch_that_is_cut_to_fit_into_memory_has_the_statistics_of_the_whole(
     np.testing.assert_allclose(batch_statistics(network(), inputs), whole, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("build", "channels"),
-    [(network, 9), (lambda: nn.Sequential(nn.Flatten(), nn.Linear(108, 2)), 0)],
-    ids=["two layers", "none"],
-)
-def test_there_is_a_mean_and_a_variance_of_each_channel(
-    build: Callable[[], nn.Module], channels: int
-) -> None:
-    found = batch_statistics(build(), torch.rand(3, 2, *SHAPE).numpy())
-    assert found.shape == (3, 2, channels)
-    assert found.dtype == np.float32
+def test_without_such_a_layer_there_are_no_statistics() -> None:
+    network_without = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
+    assert batch_statistics(network_without, torch.rand(3, 2, *SHAPE).numpy()).shape == (3, 2, 0)
 
 
-def test_in_training_mode_logits_are_those_of_torchs_own() -> None:
+def test_in_training_mode_logits_are_torchs_and_running_statistics_stay() -> None:
     model, samples = network(), torch.rand(5, *SHAPE)
-    found = run_by_clients(model, "training")(samples)
-    assert not torch.allclose(found, model(samples), atol=1e-2)
-    assert torch.equal(found, network().train()(samples))
-
-
-def test_in_training_mode_parameters_are_shared_and_running_statistics_stay() -> None:
-    model = network()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     copied = run_by_clients(model, "training")
     assert [*copied.parameters()] == [*model.parameters()]
-    copied.train()(torch.rand(5, *SHAPE))
+    assert not torch.allclose(copied(samples), model(samples), atol=1e-2)
+    assert torch.equal(copied(samples), network().train()(samples))
+    copied.train()(samples)
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
     mean, variance = running_statistics(copied[1]) or ()
     assert torch.equal(mean, model[1].running_mean)
     assert torch.equal(variance, model[1].running_var)
-
-
-def test_the_statistics_of_a_step_in_training_mode_are_those_of_its_buffers() -> None:
-    samples = torch.rand(5, *SHAPE)
-    run = run_by_clients(network(), "training")
-    found = torch.from_numpy(batch_statistics(run, samples[None].numpy())[0])
-    expected = buffers_after_a_step(network(), samples)
-    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_networks_and_batches_that_cannot_be_normalised_are_refused() -> None:

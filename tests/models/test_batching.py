@@ -19,12 +19,7 @@ def test_all_samples_pass_once_and_few_at_a_time(samples: int, side: int, channe
     assert all(len(part) == len(parts[0]) for part in parts[:-1])
 
 
-NAMES = {
-    "batch statistics, functional": "1",
-    "batch norm without running statistics": "1",
-    "centred": "",
-    "contrastive head": "",
-}
+NAMES = dict.fromkeys(INTERACTING, "1") | {"centred": "", "contrastive head": ""}
 
 
 @pytest.mark.parametrize("name", INTERACTING)

@@ -68,16 +68,12 @@ def test_a_network_survives_the_file(mine: nn.Module, tmp_path: Path) -> None:
     )
 
 
-def test_parameters_of_another_architecture_are_refused() -> None:
+def test_parameters_of_another_architecture_or_shape_are_refused() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(5, 2))
     broadcast = with_state(artifact("mlp+hidden=4"), network)
     with pytest.raises(ArtifactError, match=r"model.h5: does not fit its architecture mlp"):
         load_network(broadcast, "model.h5")
-
-
-def test_a_parameter_of_another_shape_is_refused() -> None:
-    network = parse("model", "mlp+hidden=4").build((5,), 3)
-    broadcast = with_state(artifact("mlp+hidden=4"), network)
+    broadcast = with_state(artifact("mlp+hidden=4"), parse("model", "mlp+hidden=4").build((5,), 3))
     broadcast.parameters["1.bias"] = broadcast.parameters["1.bias"][:-1]
     with pytest.raises(ArtifactError, match=r"1\.bias"):
         load_network(broadcast, "model.h5")

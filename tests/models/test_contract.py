@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from gleak.attacks.matching.gradients import ClientTraining
+from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.models.base import Activation
@@ -78,13 +80,9 @@ def test_every_architecture_takes_some_of_the_shapes() -> None:
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)
-def test_maps_samples_to_one_output_a_class(name: str, shape: tuple[int, ...]) -> None:
-    network = parse("model", name).build(shape, 7)
-    assert network(torch.rand(5, *shape)).shape == (5, 7)
-
-
-@pytest.mark.parametrize(("name", "shape"), CASES)
-def test_the_first_layer_is_of_the_kind_it_says(name: str, shape: tuple[int, ...]) -> None:
+def test_what_the_spec_says_of_a_network_is_what_is_built(
+    name: str, shape: tuple[int, ...]
+) -> None:
     spec = parse("model", name)
     network = spec.build(shape, 7)
     kinds = {nn.Conv2d: "convolution", nn.Linear: "dense"}
@@ -92,23 +90,12 @@ def test_the_first_layer_is_of_the_kind_it_says(name: str, shape: tuple[int, ...
     for layer in network.modules():
         if type(layer) in kinds:
             layer.register_forward_hook(lambda layer, *_: called.append(kinds[type(layer)]))
-    network(torch.rand(2, *shape))
+    assert network(torch.rand(5, *shape)).shape == (5, 7)
     assert called[0] == spec.first_layer
-
-
-@pytest.mark.parametrize(("name", "shape"), CASES)
-def test_multiply_adds_are_those_torch_counts(name: str, shape: tuple[int, ...]) -> None:
-    spec = parse("model", name)
-    network = spec.build(shape, 7).eval()
     with FlopCounterMode(display=False) as counter:
-        network(torch.rand(1, *shape))
+        network.eval()(torch.rand(1, *shape))
     assert spec.multiply_adds(shape, 7) == counter.get_total_flops() / 2
-
-
-@pytest.mark.parametrize(("name", "shape"), CASES)
-def test_parameters_are_those_that_are_built(name: str, shape: tuple[int, ...]) -> None:
-    spec = parse("model", name)
-    built = sum(parameter.numel() for parameter in spec.build(shape, 7).parameters())
+    built = sum(parameter.numel() for parameter in network.parameters())
     assert spec.parameters(shape, 7) == built
 
 
@@ -149,3 +136,33 @@ def test_lenet_has_the_parameters_of_dlgs_code() -> None:
     network = parse("model", "lenet").build((3, 32, 32), 100)
     shapes = [tuple(p.shape) for p in network.parameters() if p.ndim > 1]
     assert shapes == [(12, 3, 5, 5), (12, 12, 5, 5), (12, 12, 5, 5), (100, 768)]
+
+
+@pytest.mark.parametrize("model", ["vgg16", "resnet50"])
+def test_grey_images_are_not_normalised_as_colours(model: str) -> None:
+    refused = rf"{model} normalises images of 3 channels.*normalise=none"
+    with pytest.raises(IncompatibleError, match=refused):
+        parse("model", model).check("image", (1, 32, 32))
+    parse("model", f"{model}+normalise=none").check("image", (1, 32, 32))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "resnet18",
+        "resnet18+norm=batch",
+        "resnet50",
+        "resnet50+norm=none+activation=tanh+normalise=none",
+        "vgg7",
+        "vgg16",
+        "vgg16+norm=batch",
+        "vgg16+downsampling=stride",
+        "vgg_small+width=2+hidden=6",
+    ],
+)
+def test_gradients_are_split_layer_by_layer(model: str) -> None:
+    network = parse("model", model).build((3, 32, 32), 4).eval()
+    trained = frozenset(name for name, _ in network.named_parameters())
+    training = ClientTraining(network, (3, 32, 32), 4, trained)
+    owners = {name.rpartition(".")[0] for name in trained}
+    assert LayerwiseGradients(training).layers.keys() == owners

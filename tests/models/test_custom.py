@@ -44,11 +44,6 @@ def test_says_what_is_missing_and_what_to_do(my_module: str, factory: str) -> No
         spec.build((6,), 3)
 
 
-def test_wants_a_module_and_a_function() -> None:
-    with pytest.raises(SpecError, match="factory"):
-        parse("model", "custom+factory=build")
-
-
 def test_the_size_of_a_network_is_counted(my_module: str) -> None:
     spec = parse("model", f"custom+factory={my_module}.convolutional")
     convolution, dense = 14 * 14 * 8 * 3 * 5 * 5, 8 * 14 * 14 * 10

@@ -20,19 +20,12 @@ class Layer(nn.Module):
 
     def __init__(self, compute: Callable[[Layer, Tensor], object]) -> None:
         super().__init__()
-        self.compute = compute
+        self.compute, self.generator, self.inner = compute, torch.Generator(), nn.Identity()
         self.scale = nn.Parameter(torch.ones(()))
         self.register_buffer("count", torch.zeros(()))
-        self.generator = torch.Generator()
-        self.inner = nn.Identity()
 
     def forward(self, inputs: Tensor) -> object:
         return self.compute(self, inputs)
-
-
-def network(compute: Callable[[Layer, Tensor], object]) -> nn.Module:
-    dense = nn.Linear(192, CLASSES)
-    return nn.Sequential(nn.Flatten(), dense, nn.Sequential(Layer(compute)))
 
 
 def counting(layer: Layer, inputs: Tensor) -> Tensor:
@@ -85,15 +78,8 @@ REFUSED: dict[str, tuple[Callable[[Layer, Tensor], object], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_the_layer_and_the_remedy_are_named(case: str) -> None:
     compute, message = REFUSED[case]
+    layers = nn.Flatten(), nn.Linear(192, CLASSES), nn.Sequential(Layer(compute))
     with pytest.raises(IncompatibleError, match=message):
-        check_trainable(network(compute), SHAPE, CLASSES)
-
-
-def test_a_layer_without_a_derivative_is_named() -> None:
-    layers = nn.Conv2d(3, 4, 3), nn.CrossMapLRN2d(2), nn.Flatten(), nn.Linear(144, CLASSES)
-    with pytest.raises(
-        IncompatibleError, match=r"layer '1' \(CrossMapLRN2d\) cannot be differentiated"
-    ):
         check_trainable(nn.Sequential(*layers), SHAPE, CLASSES)
 
 
@@ -114,21 +100,29 @@ def test_a_layer_that_raises_outside_of_the_samples_range_is_refused_by_searches
         check_searchable(Looked(), SHAPE)
 
 
-def test_lazy_layers_are_refused_by_the_parameter() -> None:
-    with pytest.raises(IncompatibleError, match=r"parameter 1\.weight is not initialised"):
-        check_trainable(nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)), SHAPE, CLASSES)
-
-
-def test_two_precisions_are_refused_by_the_parameter() -> None:
-    mixed = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.Linear(6, CLASSES).double())
-    with pytest.raises(IncompatibleError, match=r"1\.bias in torch.float32 and 2\.bias in"):
-        check_trainable(mixed, SHAPE, CLASSES)
-
-
-def test_a_network_without_trained_parameters_is_refused() -> None:
-    frozen = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).requires_grad_(False)
-    with pytest.raises(IncompatibleError, match="no parameter that requires a gradient"):
-        check_trainable(frozen, SHAPE, CLASSES)
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([nn.Flatten(), nn.LazyLinear(CLASSES)], r"parameter 1\.weight is not initialised"),
+        (
+            [nn.Flatten(), nn.Linear(192, 6), nn.Linear(6, CLASSES).double()],
+            r"1\.bias in torch.float32 and 2\.bias in",
+        ),
+        (
+            [nn.Flatten(), nn.Linear(192, CLASSES).requires_grad_(False)],
+            "no parameter that requires a gradient",
+        ),
+        (
+            [nn.Conv2d(3, 4, 3), nn.CrossMapLRN2d(2), nn.Flatten(), nn.Linear(144, CLASSES)],
+            r"layer '1' \(CrossMapLRN2d\) cannot be differentiated",
+        ),
+    ],
+)
+def test_layers_of_torch_that_cannot_be_trained_are_named(
+    layers: list[nn.Module], message: str
+) -> None:
+    with pytest.raises(IncompatibleError, match=message):
+        check_trainable(nn.Sequential(*layers), SHAPE, CLASSES)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")

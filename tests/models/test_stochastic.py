@@ -14,12 +14,7 @@ from torch.nn import functional
 
 from gleak.core.registry import parse
 from gleak.models.layers import GaussianSample
-from gleak.models.stochastic import (
-    deterministic_copy,
-    sampling_layers,
-    stochastic_layers,
-    stochastic_training_mode,
-)
+from gleak.models.stochastic import deterministic_copy, stochastic_layers, stochastic_training_mode
 
 INPUTS = torch.rand(50, 4, 3, 3, generator=torch.Generator().manual_seed(0)) + 0.1
 
@@ -66,18 +61,9 @@ def test_dropout_of_every_kind_draws_while_normalisation_stays_in_evaluation_mod
     certain = model(INPUTS)
     with stochastic_training_mode(model, INPUTS):
         assert not torch.equal(model(INPUTS), model(INPUTS))
-        assert not any(
-            isinstance(each, nn.BatchNorm2d) and each.training for each in model.modules()
-        )
+        assert not model[0].training
     assert not any(layer.training for layer in model.modules())
     assert torch.equal(model(INPUTS), certain)
-
-
-def test_a_network_in_training_mode_is_left_in_it() -> None:
-    model = network("Dropout2d").train()
-    with stochastic_training_mode(model, INPUTS):
-        assert all(layer.training for layer in model.modules())
-    assert all(layer.training for layer in model.modules())
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -86,30 +72,25 @@ def test_the_copy_never_draws_and_shares_parameters(kind: str) -> None:
     certain = deterministic_copy(model)
     with stochastic_training_mode(certain, INPUTS):
         assert torch.equal(certain(INPUTS), certain(INPUTS))
-    assert all(
-        one is other for one, other in zip(model.parameters(), certain.parameters(), strict=True)
-    )
+    assert [*certain.parameters()] == [*model.parameters()]
+    with stochastic_training_mode(model, INPUTS):
+        assert all(layer.training for layer in model.modules())
     assert all(layer.training for layer in model.modules())
 
 
 def test_finding_stochastic_layers_changes_neither_network_nor_random_state() -> None:
-    model = network("Dropout").eval()
+    """Draws are those of the innermost layer."""
+    layers = nn.Sequential(nn.Dropout(), nn.Identity()), nn.BatchNorm2d(4), nn.Dropout()
+    model = nn.Sequential(*layers).eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
-    assert stochastic_layers(model, INPUTS) == ("1",)
+    assert stochastic_layers(model, INPUTS) == ("0.0", "2")
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.modules())
 
 
-def test_draws_are_those_of_the_innermost_layer() -> None:
-    model = nn.Sequential(nn.Sequential(nn.Dropout(), nn.Identity()), nn.Dropout())
-    assert sampling_layers(model, INPUTS) == ("0.0", "1")
-
-
 SHAPE = (3, 32, 32)
-
-
 NAMES = [
     "fc2+hidden=6",
     "mlp+hidden=6+dropout=0.5",
@@ -120,8 +101,6 @@ NAMES = [
     "resnet18+width=2",
     "resnet20",
 ]
-
-
 BOTTLENECK = 5
 
 
@@ -159,33 +138,18 @@ def dense(network: nn.Module) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_block_stands_before_the_last_dense_layer(name: str) -> None:
-    network = parse("model", f"{name}+precode={BOTTLENECK}+beta=0.5").build(SHAPE, 7)
-    *_, layer, sample, decoder, last = [at for at in network.modules() if not list(at.children())]
-    assert isinstance(sample, GaussianSample)
+def test_the_block_stands_before_the_last_dense_layer_of_the_same_network(name: str) -> None:
+    """And what clients know of its layers is what is built."""
+    specs = [parse("model", f"{name}{f}") for f in ("", f"+precode={BOTTLENECK}+beta=0.5")]
+    plain, extended = (spec.build(SHAPE, 7) for spec in specs)
+    (sample,) = (layer for layer in extended.modules() if isinstance(layer, GaussianSample))
     assert sample.beta == 0.5
-    features, classes = last.in_features, last.out_features
-    assert classes == 7
-    assert (layer.in_features, layer.out_features) == (features, 2 * BOTTLENECK)
-    assert (decoder.in_features, decoder.out_features) == (BOTTLENECK, features)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_rest_of_the_network_is_what_it_is_without(name: str) -> None:
-    plain, extended = (
-        parse("model", f"{name}{f}").build(SHAPE, 7) for f in ("", f"+precode={BOTTLENECK}")
-    )
-    block = dense(extended)[-3:-1]
-    assert [*dense(plain)[:-1], *block, dense(plain)[-1]] == dense(extended)
+    *earlier, last = dense(plain)
+    block = [(last[0], 2 * BOTTLENECK), (BOTTLENECK, last[0])]
+    assert dense(extended) == [*earlier, *block, last]
     kept = [key for key in extended.state_dict() if "encoder" not in key and "decoder" not in key]
     assert len(kept) == len(plain.state_dict())
     assert not any(isinstance(layer, GaussianSample) for layer in plain.modules())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_clients_know_of_its_layers_is_what_is_built(name: str) -> None:
-    for bottleneck in (0, BOTTLENECK):
-        spec = parse("model", f"{name}+precode={bottleneck}")
-        layers = dense(spec.build(SHAPE, 7))
-        assert spec.first_dense_neurons(7) == layers[0][1]
-        assert spec.hidden_dense == (len(layers) > 1)
+    for spec, network in zip(specs, (plain, extended), strict=True):
+        assert spec.first_dense_neurons(7) == dense(network)[0][1]
+        assert spec.hidden_dense == (len(dense(network)) > 1)

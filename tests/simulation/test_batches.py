@@ -37,7 +37,6 @@ def test_no_sample_is_held_twice_while_the_split_lasts(
     indices = draw_batches(client(rule, victims, size), LABELS, seed)
     assert indices.shape == (victims, size)
     assert len(np.unique(indices)) == victims * size
-    assert 0 <= indices.min() <= indices.max() < len(LABELS)
 
 
 @given(rules, st.integers(1, 80), st.integers(1, 5), seeds)
@@ -79,15 +78,8 @@ DRAWS = [
 def test_clients_with_equal_draws_have_the_same_batches(first: str, second: str, seed: int) -> None:
     """And others do not; victims are numbered by batch."""
     clients = [parse("client", text) for text in (first, second)]
-    drawn = [
-        {
-            victim // spec.repeats: batch.tolist()
-            for victim, batch in enumerate(draw_batches(spec, LABELS, seed))
-        }
-        for spec in clients
-    ]
-    common = drawn[0].keys() & drawn[1].keys()
-    same = all(drawn[0][number] == drawn[1][number] for number in common)
+    drawn = [draw_batches(spec, LABELS, seed)[:: spec.repeats].tolist() for spec in clients]
+    same = all(one == other for one, other in zip(*drawn, strict=False))
     assert same == (clients[0].draw == clients[1].draw)
 
 
@@ -114,9 +106,7 @@ def test_unique_labels_are_random_classes_as_they_are(size: int, spare: int, see
 def test_victims_draw_classes_of_their_own() -> None:
     spec = parse("client", "fedsgd+victims=40+batch_size=12+classes=2")
     labels = LABELS[draw_batches(spec, LABELS, 0)]
-    pairs = {tuple(sorted(set(batch))) for batch in labels.tolist()}
-    assert {len(pair) for pair in pairs} == {2}
-    assert len(pairs) == 10
+    assert len({tuple(sorted(set(batch))) for batch in labels.tolist()}) == 10
 
 
 @pytest.mark.parametrize(
@@ -144,10 +134,6 @@ def test_batches_that_cannot_be_supplied_are_refused(spec: str, fault: str) -> N
     check_batch(parse("client", spec), None, None, "not known yet")
     with pytest.raises(IncompatibleError, match=fault):
         check_batch(parse("client", spec), 60, 5, "tiny")
-
-
-def test_a_dataset_is_asked_for_the_split_in_use() -> None:
-    digits = parse("dataset", "digits")
-    parse("client", "fedsgd+batch_size=451+split=train").check(digits)
+    parse("client", "fedsgd+batch_size=451+split=train").check(parse("dataset", "digits"))
     with pytest.raises(IncompatibleError, match="450 samples in the test split of digits"):
-        parse("client", "fedsgd+batch_size=451").check(digits)
+        parse("client", "fedsgd+batch_size=451").check(parse("dataset", "digits"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from gleak.artifacts.model import Model
@@ -18,8 +18,7 @@ from gleak.artifacts.update import Update
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
 from gleak.simulation import simulate as module
-from gleak.simulation.drift import measure_drift
-from gleak.simulation.victims import relative_error
+from gleak.simulation.victims import measure_drift, relative_error
 
 CLIENT = "fedavg+victims=3+batch_size=4+local_steps=4+mini_batch=1"
 SHUFFLED = "+order=shuffled"
@@ -34,19 +33,14 @@ def lenet(fields: str = "") -> nn.Module:
 
 
 @pytest.fixture
-def network() -> nn.Module:
-    return lenet()
-
-
-@pytest.fixture
 def samples() -> tuple[np.ndarray, np.ndarray]:
     """Three victims of four images."""
     inputs = np.random.default_rng(0).random((3, 4, 2, 8, 8), dtype=np.float32)
     return inputs, np.array([[0, 1, 2, 3], [3, 3, 1, 0], [2, 2, 2, 2]])
 
 
-def drift(network: nn.Module, samples: tuple[np.ndarray, np.ndarray], client: str) -> np.ndarray:
-    found = measure_drift(parse("client", client), network, *samples, SEED, clients_per_update=1)
+def drift(samples: tuple[np.ndarray, np.ndarray], client: str, model: str = "") -> np.ndarray:
+    found = measure_drift(parse("client", client), lenet(model), *samples, SEED, 1)
     assert found is not None
     return found
 
@@ -57,11 +51,6 @@ def run(source: Path, folder: Path, client: str) -> None:
     module.simulate_clients(*specs, *paths, spec="a/cell", seed=SEED, device="cpu")
 
 
-def whole_gradient(network: nn.Module, inputs: np.ndarray, labels: np.ndarray) -> Tensor:
-    loss = functional.cross_entropy(network(torch.from_numpy(inputs)), torch.from_numpy(labels))
-    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))])
-
-
 @pytest.mark.parametrize("fields", ["", SHUFFLED])
 def test_it_is_that_of_the_steps_whose_gradient_is_sent(
     simulate: Callable[..., Path], tmp_path: Path, fields: str
@@ -70,43 +59,40 @@ def test_it_is_that_of_the_steps_whose_gradient_is_sent(
     run(source, tmp_path, f"{CLIENT}+local_lr=0.5{fields}")
     private, update = Private.read(tmp_path / "private.h5"), Update.read(tmp_path / "update.h5")
     network = load_network(Model.read(source / "model.h5"), "model.h5")
+    parameters = dict(network.named_parameters())
     assert private.drift is not None
     for victim, found in enumerate(private.drift):
-        values = [update.update[name].decode()[victim] for name, _ in network.named_parameters()]
-        sent = torch.cat([torch.from_numpy(value).flatten() for value in values])
-        whole = whole_gradient(network, private.inputs[victim], private.labels[victim])
+        sent = [torch.from_numpy(update.update[name].decode()[victim, 0]) for name in parameters]
+        inputs, labels = (torch.from_numpy(v[victim]) for v in (private.inputs, private.labels))
+        loss = functional.cross_entropy(network(inputs), labels)
+        whole = torch.autograd.grad(loss, list(parameters.values()))
+        sent, whole = (torch.cat([value.flatten() for value in one]) for one in (sent, whole))
         assert found == pytest.approx(((sent - whole).norm() / whole.norm()).item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("fields", ["", SHUFFLED, "+sends=weights", "+loss=nll_raw"])
+@pytest.mark.parametrize("model", ["", "+dropout=0.5", "+precode=5"])
 def test_small_steps_are_one_step_on_the_whole_batch(
-    network: nn.Module, samples: tuple[np.ndarray, np.ndarray], fields: str
+    samples: tuple[np.ndarray, np.ndarray], fields: str, model: str
 ) -> None:
-    assert (drift(network, samples, CLIENT + SMALL + fields) < 1e-5).all()
-
-
-@pytest.mark.parametrize("fields", ["+dropout=0.5", "+precode=5"])
-def test_what_layers_draw_is_no_drift(samples: tuple[np.ndarray, np.ndarray], fields: str) -> None:
-    assert (drift(lenet(fields), samples, CLIENT + SMALL) < 1e-5).all()
+    """What layers draw is no drift."""
+    assert (drift(samples, CLIENT + SMALL + fields, model) < 1e-5).all()
 
 
 def test_it_grows_in_proportion_to_small_learning_rates_and_on(
-    network: nn.Module, samples: tuple[np.ndarray, np.ndarray]
+    samples: tuple[np.ndarray, np.ndarray],
 ) -> None:
     rates = [0.001, 0.01, 0.1, 1]
-    found = np.stack([drift(network, samples, f"{CLIENT}+local_lr={rate}") for rate in rates])
-    assert (np.diff(found, axis=0) > 0).all()
-    np.testing.assert_allclose(found[1] / found[0], 10, rtol=0.02)
+    drifts = np.stack([drift(samples, f"{CLIENT}+local_lr={rate}") for rate in rates])
+    assert (np.diff(drifts, axis=0) > 0).all()
+    np.testing.assert_allclose(drifts[1] / drifts[0], 10, rtol=0.02)
 
 
-def test_clients_of_one_step_compute_nothing(samples: tuple[np.ndarray, np.ndarray]) -> None:
-    for client in ("fedsgd+batch_size=4", "fedavg+batch_size=4+local_lr=3"):
-        assert (
-            measure_drift(
-                parse("client", client), nn.Identity(), *samples, SEED, clients_per_update=1
-            )
-            is None
-        )
+@pytest.mark.parametrize("client", ["fedsgd+batch_size=4", "fedavg+batch_size=4+local_lr=3"])
+def test_clients_of_one_step_compute_nothing(
+    samples: tuple[np.ndarray, np.ndarray], client: str
+) -> None:
+    assert measure_drift(parse("client", client), nn.Identity(), *samples, SEED, 1) is None
 
 
 def test_a_gradient_of_zeros_is_as_far_as_what_is_taken_for_it() -> None:
@@ -118,13 +104,12 @@ def test_a_gradient_of_zeros_is_as_far_as_what_is_taken_for_it() -> None:
 
 @pytest.mark.parametrize(("fields", "warned"), [(LARGE, True), (SMALL, False)])
 def test_a_warning_says_who_drifts_how_far_and_what_to_do(
-    network: nn.Module,
     samples: tuple[np.ndarray, np.ndarray],
     caplog: pytest.LogCaptureFixture,
     fields: str,
     warned: bool,
 ) -> None:
-    worst = drift(network, samples, CLIENT + fields).max()
+    worst = drift(samples, CLIENT + fields).max()
     messages = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len(messages) == warned
     for message in messages:

@@ -14,7 +14,7 @@ from gleak.artifacts.update import GRANTS, Granted, Update
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
-from gleak.simulation import simulate as module
+from gleak.simulation.simulate import simulate_clients
 
 CLIENT = "fedsgd+batch_size=2+victims=3"
 TRAINING = "batch_norm=training"
@@ -22,16 +22,13 @@ FILES = ["update.h5", "private.h5", *(f"granted/{grant}.h5" for grant in GRANTS)
 
 
 def run(source: Path, folder: Path, client: str = CLIENT, defense: str = "none") -> None:
-    module.simulate_clients(
-        parse("client", client),
-        parse("defense", defense),
-        source / "dataset.h5",
-        source / "model.h5",
-        folder,
-        spec="a/cell",
-        seed=1,
-        device="cpu",
-    )
+    specs = parse("client", client), parse("defense", defense)
+    paths = source / "dataset.h5", source / "model.h5", folder
+    simulate_clients(*specs, *paths, spec="a/cell", seed=1, device="cpu")
+
+
+def read(folder: Path) -> tuple[Private, Update]:
+    return Private.read(folder / "private.h5"), Update.read(folder / "update.h5")
 
 
 @pytest.fixture
@@ -39,49 +36,42 @@ def source(simulate: Callable[..., Path]) -> Path:
     return simulate()
 
 
-@pytest.mark.parametrize(
-    "defense",
-    [
-        "none",
-        "fedcdp",
-        "gaussian",
-        "laplace",
-        "qsgd",
-        "signsgd",
-        "soteria+probes=2",
-        "topk+scope=global+keep=0.01",
-    ],
-)
+DEFENSES = ["none", "fedcdp", "gaussian", "laplace", "qsgd", "signsgd", "soteria+probes=2"]
+
+
+@pytest.mark.parametrize("defense", [*DEFENSES, "topk+scope=global+keep=0.01"])
 def test_equal_inputs_give_equal_bytes(source: Path, tmp_path: Path, defense: str) -> None:
-    for run_name in ("first", "second"):
-        run(source, tmp_path / run_name, defense=defense)
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        run(source, folder, defense=defense)
     for file in FILES:
-        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+        assert (first / file).read_bytes() == (second / file).read_bytes()
+    assert len(list((first / "granted").iterdir())) == len(GRANTS)
+    assert all(Granted.read(first / f"granted/{grant}.h5").grant == grant for grant in GRANTS)
 
 
-def test_the_update_is_that_of_the_private_samples(
+def test_update_and_embeddings_are_those_of_the_private_samples(
     source: Path, tmp_path: Path, images: Dataset
 ) -> None:
     run(source, tmp_path)
-    private, update = Private.read(tmp_path / "private.h5"), Update.read(tmp_path / "update.h5")
+    private, update = read(tmp_path)
     assert np.array_equal(private.inputs, images.samples("test", private.indices))
     assert np.array_equal(private.labels, images.test_labels[private.indices])
     network = load_network(Model.read(source / "model.h5"), "model.h5")
-    for victim in range(3):
-        expected = parse("client", CLIENT).compute(
-            network,
-            torch.from_numpy(private.inputs[victim]),
-            torch.from_numpy(private.labels[victim]),
-        )
-        for name, value in expected.items():
+    assert private.embeddings is not None
+    for victim, held in enumerate(zip(private.inputs, private.labels, strict=True)):
+        samples = [torch.from_numpy(values) for values in held]
+        for name, value in parse("client", CLIENT).compute(network, *samples).items():
             assert np.array_equal(update.update[name].decode()[victim], value.numpy())
+        features = network[:-1](samples[0]).detach().numpy()
+        np.testing.assert_allclose(private.embeddings[victim], features, rtol=1e-5)
 
 
 def test_in_training_mode_the_update_is_that_of_torchs_training_mode(
     simulate: Callable[..., Path],
 ) -> None:
     folder = simulate(model="vgg_small+width=4+hidden=8+norm=batch", client=f"{CLIENT}+{TRAINING}")
-    private, update = Private.read(folder / "private.h5"), Update.read(folder / "update.h5")
+    private, update = read(folder)
     assert update.protocol.batch_norm == "training"
     network = load_network(Model.read(folder / "model.h5"), "model.h5").train()
     parameters = dict(network.named_parameters())
@@ -92,17 +82,6 @@ def test_in_training_mode_the_update_is_that_of_torchs_training_mode(
         for name, value in zip(parameters, gradients, strict=True):
             sent = torch.from_numpy(update.update[name].decode()[victim, 0])
             assert torch.allclose(sent, value, rtol=1e-3, atol=1e-5), name
-
-
-def test_the_embeddings_are_those_of_the_broadcast_model(source: Path, tmp_path: Path) -> None:
-    run(source, tmp_path)
-    private = Private.read(tmp_path / "private.h5")
-    network = load_network(Model.read(source / "model.h5"), "model.h5")
-    assert isinstance(network, torch.nn.Sequential)
-    features = network[:-1](torch.from_numpy(private.inputs).flatten(0, 1)).detach().numpy()
-    assert private.embeddings is not None
-    assert private.embeddings.shape == (3, 2, features.shape[1])
-    np.testing.assert_allclose(private.embeddings.reshape(features.shape), features, rtol=1e-5)
 
 
 def test_a_table_keeps_the_groups_of_its_columns_and_a_dense_layer_of_samples_has_no_embeddings(
@@ -129,19 +108,12 @@ def test_a_victims_update_does_not_depend_on_the_others(
 
 def test_repeated_victims_share_samples_but_no_random_numbers(source: Path, tmp_path: Path) -> None:
     run(source, tmp_path, "fedsgd+victims=4+repeats=2", "gaussian")
-    private, update = Private.read(tmp_path / "private.h5"), Update.read(tmp_path / "update.h5")
+    private, update = read(tmp_path)
     first, again, other, _ = private.indices
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     noisy = update.update["0.weight"].decode()
     assert 0.01 < (noisy[0] - noisy[1]).std() < 0.02  # of two draws with deviation 0.01
-
-
-def test_every_grant_is_written_under_its_name(source: Path, tmp_path: Path) -> None:
-    run(source, tmp_path)
-    files = sorted((tmp_path / "granted").iterdir())
-    assert [file.stem for file in files] == sorted(GRANTS)
-    assert all(Granted.read(file).grant == file.stem for file in files)
 
 
 def test_a_defence_is_given_each_victims_own_samples(
@@ -181,17 +153,18 @@ def test_every_noisy_step_of_every_victim_is_accounted_for(
     assert Private.read(tmp_path / "private.h5").noise_multipliers is None
 
 
-def test_classes_with_too_few_samples_are_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        IncompatibleError, match=r"tiny: client .* have 6 samples .* choose more classes"
-    ):
-        run(source, tmp_path, "fedsgd+batch_size=7+classes=1")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_batch_larger_than_the_split_is_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(IncompatibleError, match="25 is more than the 24 samples"):
-        run(source, tmp_path, "fedsgd+batch_size=25")
+@pytest.mark.parametrize(
+    ("client", "fault"),
+    [
+        ("fedsgd+batch_size=7+classes=1", "tiny: client .* have 6 samples .* choose more classes"),
+        ("fedsgd+batch_size=25", "25 is more than the 24 samples"),
+    ],
+)
+def test_batches_that_the_dataset_cannot_supply_are_refused(
+    source: Path, tmp_path: Path, client: str, fault: str
+) -> None:
+    with pytest.raises(IncompatibleError, match=fault):
+        run(source, tmp_path, client)
     assert not list(tmp_path.iterdir())
 
 

@@ -33,12 +33,7 @@ RELATIVE = [
     "secure_aggregation+clients=2+each=gaussian~unit=norm",
     "fedcdp+snr=none+sigma=0.1",
 ]
-ABSOLUTE = [
-    "dp+scaling=clip",
-    "gaussian",
-    "laplace",
-    "secure_aggregation+clients=2+each=laplace",
-]
+ABSOLUTE = ["dp+scaling=clip", "gaussian", "laplace", "secure_aggregation+clients=2+each=laplace"]
 SPECS = sorted({*load("defense"), *RELATIVE, *ABSOLUTE})
 SHAPES = {"weight": (4, 30), "bias": (4,)}
 SEED = 1
@@ -174,9 +169,7 @@ def test_a_warning_names_client_defence_value_and_remedy(
     levels = [record.levelno for record in caplog.records]
     messages = [record.getMessage() for record in caplog.records]
     assert levels == [logging.INFO] + [logging.WARNING] * bool(said)
-    assert (
-        f"defense {defense}: mean relative perturbation of the update {(0.5 + worst) / 2:.3g}"
-        in messages[0]
-    )
+    mean = f"mean relative perturbation of the update {(0.5 + worst) / 2:.3g}"
+    assert f"defense {defense}: {mean}" in messages[0]
     for part in [*said, *([f"client {client}, defense {defense}:"] if said else [])]:
         assert part in messages[-1]

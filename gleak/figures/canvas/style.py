@@ -83,11 +83,7 @@ def colours(count: int) -> list[tuple[float, float, float]]:
 
 
 def colours_of(methods: Sequence[str]) -> list[tuple[float, float, float]]:
-    """Return one colour per method, in order: its own, or the first unused one.
-
-    Args:
-        methods: names of attacks; one that occurs again, or is unknown, gets an unused colour.
-    """
+    """Return one colour per attack, in order: its own; the first unused one if that is taken."""
     palette, taken = colours(PALETTE_SIZE), list[int]()
     reserved = {METHODS.get(name) for name in methods}
     for name in methods:
@@ -109,10 +105,7 @@ def save(
 ) -> None:
     """Write ``stem.svg`` and ``stem.png`` without dates or versions in their metadata.
 
-    Args:
-        figure: what is drawn.
-        stem: the files, without their suffixes.
-        conditions: heading -> text, printed below the figure, on lines of its width.
+    The conditions, by heading, are printed below the figure, on lines of its width.
     """
     if conditions:
         width, height = figure.get_size_inches()

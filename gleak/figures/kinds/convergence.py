@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,20 +26,14 @@ from gleak.core.numbers import REFUSED
 from gleak.core.registry import register
 from gleak.core.settings import SCALES
 from gleak.core.spec import Spec, parameter
-from gleak.figures.canvas.panels import Colour, facet_panels, hues
+from gleak.figures.canvas.panels import facet_panels, hues, panel_of
 from gleak.figures.canvas.style import PANEL, colours, save, save_numbers, theme
 from gleak.figures.statistics import CELL
 from gleak.knowledge.base import Pretraining
 from gleak.studies.axes import Axis
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import (
-    FigureData,
-    FigureSpec,
-    GridFigure,
-    Shown,
-    without_controls,
-)
+from gleak.studies.figure_spec import FigureData, FigureSpec, GridFigure, Shown
 from gleak.studies.refusals import levels_of
 
 
@@ -156,6 +149,7 @@ class Traces(GridFigure):
     """
 
     needs: ClassVar[Literal["scores", "reconstructions"]] = "reconstructions"
+    shows_controls: ClassVar[bool] = False
 
     hue: str = parameter("attack", "axis told apart by colour")
     facets: str | None = parameter(None, "axis told apart by panels, side by side")
@@ -184,10 +178,6 @@ class Traces(GridFigure):
                     f"attack {str(attack)!r} has no iterations to plot; exclude it under where, or "
                     "choose another kind of figure"
                 )
-
-    @override
-    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
-        return without_controls(super().chosen(names, cells))
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:
@@ -231,16 +221,15 @@ def _draw_losses(figure: Losses, table: pd.DataFrame) -> mpl.figure.Figure:
 def tabulate_traces(figure: Traces, material: FigureData) -> pd.DataFrame:
     """Tabulate every point of every trace with the labels of its cell; columns `TRACE_COLUMNS`."""
     names, hue = material.names, Axis.read(figure.hue)
-    facets = None if figure.facets is None else Axis.read(figure.facets)
     curves = [
         _trace(shown).assign(
             **levels_of(shown.cell),
             hue=hue.label(names, hue.spec(shown.cell)),
-            facet="" if facets is None else facets.label_alone(names, facets.spec(shown.cell)),
+            facet=panel_of(figure.facets, names, shown.cell),
         )
         for shown in material.shown
     ]
-    return pd.concat(curves)[TRACE_COLUMNS]
+    return pd.concat(curves).reindex(columns=TRACE_COLUMNS)
 
 
 def _trace(shown: Shown) -> pd.DataFrame:
@@ -252,8 +241,7 @@ def _trace(shown: Shown) -> pd.DataFrame:
         IncompatibleError: if the attack recorded no trace.
     """
     if shown.reason:
-        nothing = dict.fromkeys(["iteration", "mean", "low", "high"], math.nan)
-        return pd.DataFrame([{**nothing, "victims": 0, "reason": shown.reason}])
+        return pd.DataFrame([{"victims": 0, "reason": shown.reason}])
     reconstruction = Reconstruction.read(shown.reconstruction)
     if reconstruction.trace_iteration is None or reconstruction.trace_objective is None:
         raise IncompatibleError(
@@ -276,32 +264,19 @@ def _draw_traces(figure: Traces, names: AxisLabels, table: pd.DataFrame) -> mpl.
     facets = list(dict.fromkeys(table["facet"]))
     canvas, panels = facet_panels(len(facets), PANEL, sharex=True, sharey=True)
     looks = hues(table)
+    handles: dict[str, mpl.artist.Artist] = {}
     for axes, facet in zip(panels, facets, strict=True):
-        _draw_curves(axes, table[table["facet"] == facet], looks)
+        for hue, colour in looks.items():
+            curve = table[(table["facet"] == facet) & (table["hue"] == hue)]
+            if curve.empty:
+                continue
+            label, x = f"{hue}: {REFUSED}" if curve["reason"].any() else hue, curve["iteration"]
+            (handles[label],) = axes.plot(x, curve["mean"], color=colour, label=label)
+            if curve["victims"].max() > 1:
+                axes.fill_between(x, curve["low"], curve["high"], color=colour, alpha=0.18, lw=0)
         axes.set(title=facet, xlabel="iteration", ylabel=names.metric("objective"), yscale="log")
         axes.label_outer()
-    handles = {
-        label: line
-        for axes in panels
-        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    canvas.legend(
-        handles=list(handles.values()),
-        title=Axis.read(figure.hue).title(names),
-        loc="outside right center",
-        frameon=False,
-    )
+    title = Axis.read(figure.hue).title(names)
+    lines = list(handles.values())
+    canvas.legend(handles=lines, title=title, loc="outside right center", frameon=False)
     return canvas
-
-
-def _draw_curves(axes: mpl.axes.Axes, table: pd.DataFrame, looks: dict[str, Colour]) -> None:
-    for hue, colour in looks.items():
-        curve = table[table["hue"] == hue]
-        if curve.empty:
-            continue
-        label = f"{hue}: {REFUSED}" if curve["reason"].any() else hue
-        axes.plot(curve["iteration"], curve["mean"], color=colour, label=label)
-        if curve["victims"].max() > 1:
-            axes.fill_between(
-                curve["iteration"], curve["low"], curve["high"], color=colour, alpha=0.18, lw=0
-            )

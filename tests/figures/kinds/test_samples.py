@@ -135,14 +135,14 @@ def make_results(**fields: Any) -> Any:
     ],
 )
 def test_samples_that_are_shown(fields: dict[str, Any], samples: list[int]):
-    assert [picked.sample for picked in pick(make_results(**fields), VALUES, 0, 4)] == samples
+    assert [sample for sample, _ in pick(make_results(**fields), VALUES, 0, 4)] == samples
 
 
 def test_a_sample_without_a_value_is_worse_than_all_others():
     for metric in ("mse", "ssim"):
         figure = make_results(samples=4, pick="worst", metric=metric)
         values = {key: value for key, value in VALUES.items() if key != (0, 1)}
-        assert pick(figure, values, 0, 4)[0].sample == 1
+        assert pick(figure, values, 0, 4)[0][0] == 1
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.integers(1, 9))
@@ -152,11 +152,11 @@ def test_best_and_worst_are_told_apart_and_no_sample_stands_twice(
     found = {(0, sample): value for sample, value in enumerate(values)}
     picks = pick(make_results(samples=samples, pick="both"), found, 0, len(values))
     best, worst = (
-        [found[0, one.sample] for one in picks if one.place == place] for place in ("best", "worst")
+        [found[0, sample] for sample, its in picks if its == place] for place in ("best", "worst")
     )
     assert len(best) == len(worst) > 0
     assert max(best) <= min(worst)
-    assert len(values) == 1 or len({one.sample for one in picks}) == len(picks)
+    assert len(values) == 1 or len({sample for sample, _ in picks}) == len(picks)
 
 
 def test_values_are_those_of_the_cell_and_the_metric(

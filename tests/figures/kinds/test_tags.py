@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,11 @@ from torch import Tensor, nn
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import SpecError
-from gleak.core.registry import find
-from gleak.core.spec import build_spec
 from gleak.figures.kinds import tags
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.figure_spec import FigureData, Shown
+from tests.score_tables import make_figure
 
 TAGGER = {"dataset": "digits", "spec": "tagger"}
 WORDS = ["black", "dim", "grey", "light", "white"]
@@ -50,7 +50,7 @@ def tagger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make(**fields: Any) -> Any:
-    return build_spec(find("figure", "tags"), {"grid": "attacks", "knowledge": TAGGER, **fields})
+    return make_figure("tags", **{"grid": "attacks", "knowledge": TAGGER, **fields})
 
 
 def draw(figure: Any, tagger: Path, names: AxisLabels, stem: Path, *cells: Shown) -> pd.DataFrame:
@@ -66,9 +66,7 @@ def test_tags_stand_in_words_beside_the_share_that_is_in_both(
     found = Reconstruction.read(cell.reconstruction)
     bright = found.inputs.copy()
     bright[0] = 1
-    Reconstruction(inputs=bright, labels=found.labels, converged=np.ones(3, dtype=bool)).write(
-        cell.reconstruction
-    )
+    replace(found, inputs=bright).write(cell.reconstruction)
     table = draw(make(victims=2), tagger, names, tmp_path / "tags", cell)
     assert table["truth"].tolist() == ["dim, grey", "dim, grey"]
     assert table["found"].tolist() == ["white, light", "dim, grey"]
@@ -94,12 +92,8 @@ def test_an_image_that_was_not_found_has_no_tags(
 ) -> None:
     cell = shown(snapshots=False)
     found = Reconstruction.read(cell.reconstruction)
-    Reconstruction(
-        inputs=found.inputs,
-        labels=found.labels,
-        converged=found.converged,
-        averaged_count=np.zeros(found.labels.shape, int),
-    ).write(cell.reconstruction)
+    nothing = np.zeros(found.labels.shape, int)
+    replace(found, averaged_count=nothing).write(cell.reconstruction)
     table = draw(make(victims=1), tagger, names, tmp_path / "tags", cell)
     assert table["found"].isna().all()
     assert table["jaccard"].tolist() == [0]

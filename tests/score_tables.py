@@ -37,6 +37,14 @@ LEVELS = {
 }
 
 
+Scored = Callable[..., pd.DataFrame]
+WriteScores = Callable[..., Path]
+MakeCell = Callable[..., Cell]
+ShowCell = Callable[..., Shown]
+DrawTwice = Callable[[FigureSpec, FigureData], None]
+"""Types of the fixtures `scored`, `write`, `cell`, `shown` and `draw_twice`."""
+
+
 def read_cell(row: Mapping[str, str]) -> Cell:
     """The cell of a row of strings; an empty one is a level it does not have."""
     return Cell({level: read_spec(level, row[level]) for level in LEVELS if row[level]})

@@ -137,7 +137,7 @@ def collect(
         claim: its comparisons.
         cells: the compared cells, in its order; None: the grid has no such cell.
         measured: values of the cells of the grid.
-        published: the paper's values of these cells, for each figure or table that has some.
+        published: the paper's values of these cells, by figure; the first that has all counts.
     """
     every, found = (
         [None if cell is None else values.get(cell) for cell in cells]

@@ -176,7 +176,7 @@ def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, 
     verdict = judge(evidence)
     if not evidence:
         return {"verdict": verdict}
-    texts: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {name: [] for name in NUMBERS}
     for one in evidence:
         low, high = (format_number(end) for end in one.estimate.interval())
         compared, found = one.comparison, one.found
@@ -184,15 +184,11 @@ def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, 
         if compared.minus is not None:
             times = "" if compared.times == 1 else f"{format_number(compared.times)} "
             name = f"{name} - {times}{labels[compared.minus]}"
-        numbers = {
-            "compared": name,
-            "paper": format_number(one.paper),
-            "ours": format_number(one.estimate.value),
-            "interval": f"[{low}, {high}]",
-            "found": format_number(math.nan if found is None else found.value),
-        }
-        for key, text in numbers.items():
-            texts.setdefault(key, []).append(text)
+        texts["compared"].append(name)
+        texts["paper"].append(format_number(one.paper))
+        texts["ours"].append(format_number(one.estimate.value))
+        texts["interval"].append(f"[{low}, {high}]")
+        texts["found"].append(format_number(math.nan if found is None else found.value))
     n = min(one.estimate.n for one in evidence)
     advice = ""
     if verdict == "cannot tell":

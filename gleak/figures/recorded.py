@@ -257,8 +257,9 @@ def _shown(record: Record, figure: str, place: Path) -> str:
     """Return a figure as Markdown: its table, its picture, or why it is not shown; or nothing."""
     spec = record.study.figure(figure)
     picture = record.folder / f"{figure}.png"
+    link = f"![{to_markdown(spec.title or figure)}]({record.folder.name}/{picture.name})"
     if spec.needs == "reconstructions" or not spec.grids:
-        return _picture(record, picture) if picture.is_file() else ""
+        return link if picture.is_file() else ""
     if not all(grid in record.conditions for grid in spec.grids):
         return ""
     if not all(grid in record.current for grid in spec.grids):
@@ -268,12 +269,7 @@ def _shown(record: Record, figure: str, place: Path) -> str:
     if ".html" in spec.suffixes:
         return table_in_page((place / f"{figure}.html").read_text(encoding="utf-8"))
     shutil.copyfile(place / f"{figure}.png", picture)
-    return _picture(record, picture)
-
-
-def _picture(record: Record, picture: Path) -> str:
-    title = record.study.figure(picture.stem).title or picture.stem
-    return f"![{to_markdown(title)}]({record.folder.name}/{picture.name})"
+    return link
 
 
 def _describe(record: Record) -> list[str]:

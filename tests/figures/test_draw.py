@@ -19,7 +19,7 @@ from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import save_refusal
 from gleak.studies.cell import Paths
 from gleak.studies.study import Study, load_study
-from tests.score_tables import STUDY, read_page
+from tests.score_tables import STUDY, Scored, WriteScores, read_page
 
 FIGURES = load_study(STUDY).figures
 OF_TWO = [name for name, figure in FIGURES.items() if len(figure.grids) == 2]
@@ -39,7 +39,7 @@ def paths(tmp_path: Path) -> Paths:
 
 @pytest.fixture
 def table_of(
-    study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame], write: Callable[..., Path]
+    study: Study, tmp_path: Path, scored: Scored, write: WriteScores
 ) -> Callable[..., Path]:
     """The table of a grid, from its metric and the values of each spec of the last level."""
 
@@ -255,8 +255,8 @@ def test_a_refused_cell_stands_in_every_figure(
     study: Study,
     paths: Paths,
     accuracies: Path,
-    scored: Callable[..., pd.DataFrame],
-    write: Callable[..., Path],
+    scored: Scored,
+    write: WriteScores,
     tmp_path: Path,
     figure: str,
     reach: str,

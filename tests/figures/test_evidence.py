@@ -21,11 +21,9 @@ from gleak.figures.evidence import (
     shared_batches,
 )
 from gleak.figures.intervals import Estimate, Interval, Means
-from gleak.studies.cell import Cell
 from gleak.studies.claims import Comparison, Expectation, sort_of
+from tests.score_tables import MakeCell, Scored
 
-Scored = Callable[..., pd.DataFrame]
-MakeCell = Callable[..., Cell]
 COMMON = {"id": "a", "grid": "g", "claim": "c", "source": "s"}
 SAME = [
     {"defense": "gaussian"},

@@ -21,8 +21,8 @@ from gleak.figures.judge import (
 )
 from gleak.metrics.score_table import refused_scores
 from gleak.studies.study import Study, load_study
+from tests.score_tables import Scored, WriteScores
 
-Scored = Callable[..., pd.DataFrame]
 GRID = {
     "dataset": ["mnist", "cifar10", "cifar100"],
     "model": "lenet",
@@ -42,7 +42,7 @@ VICTIMS = np.arange(8) / 8 - 0.4375
 
 
 @pytest.fixture
-def judge(tmp_path: Path, scored: Scored, write: Callable[..., Path]) -> Callable[..., Any]:
+def judge(tmp_path: Path, scored: Scored, write: WriteScores) -> Callable[..., Any]:
     """The verdicts on some expectations: CPL is faster than DLG on digits and not on photos."""
     speeds = {("digits", "cpl"): 10.0, ("digits", "dlg"): 20.0, ("photos", "cpl"): 30.0}
     speeds |= {("photos", "dlg"): 25.0, ("digits", "blind"): 1.0, ("photos", "blind"): 1.0}
@@ -120,7 +120,7 @@ def test_reconstructions_no_better_than_blind_are_not_compared(
     verdict: str,
     tmp_path: Path,
     scored: Scored,
-    write: Callable[..., Path],
+    write: WriteScores,
 ) -> None:
     quality = {"cpl": 20.0, "dlg": 15.0, "blind": blind}
     tables = [scored("psnr", list(q + VICTIMS), attack=name) for name, q in quality.items()]
@@ -140,7 +140,7 @@ def test_a_trend_along_defences(judge: Callable[..., pd.DataFrame]):
 
 
 def test_attacks_are_compared_across_the_parameters_that_advance_with_them(
-    tmp_path: Path, scored: Scored, write: Callable[..., Path]
+    tmp_path: Path, scored: Scored, write: WriteScores
 ):
     axes = {"crafting": ["honest", "honest", "fishing"], "attack": ["cpl", "dlg", "fishing"]}
     claim = {"along": "attack", "order": ["fishing", "cpl", "dlg", "blind"]}
@@ -189,9 +189,7 @@ def test_a_gate_that_cannot_tell_or_has_no_data_is_not_passed(
     assert row["needed"] == pytest.approx(((1.96 + 0.84) * deviation / 0.1) ** 2, rel=0.05)
 
 
-def test_repeats_of_a_batch_are_one_victim(
-    tmp_path: Path, scored: Scored, write: Callable[..., Path]
-):
+def test_repeats_of_a_batch_are_one_victim(tmp_path: Path, scored: Scored, write: WriteScores):
     client = "fedsgd+victims=40+repeats=10"
     axes = {"client": client, "defense": "none", "attack": "cpl", "controls": []}
     study = make_study(tmp_path, [{"at_most": 7.5}], **axes)
@@ -209,7 +207,7 @@ table,dlg,iterations,mean,18.4,
 
 
 def test_the_papers_effect_is_that_of_a_figure_of_the_grid(
-    tmp_path: Path, scored: Scored, write: Callable[..., Path]
+    tmp_path: Path, scored: Scored, write: WriteScores
 ):
     study = make_study(
         tmp_path,
@@ -231,9 +229,7 @@ def test_a_study_without_claims_writes_empty_tables(judge: Callable[..., pd.Data
     assert judge().empty
 
 
-def test_of_a_refused_cell_there_are_no_data(
-    tmp_path: Path, scored: Scored, write: Callable[..., Path]
-):
+def test_of_a_refused_cell_there_are_no_data(tmp_path: Path, scored: Scored, write: WriteScores):
     study = make_study(tmp_path, [{"along": "attack", "order": ["cpl", "dlg"]}], defense="none")
     rows = [row for row in study.grid("attacks", "quick").scored if row["dataset"] == "digits"]
     scores = [scored("iterations", [3.0], **row) for row in rows if row["attack"] != "dlg"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,8 @@ from gleak.figures.statistics import cells_of, summarise, table_of
 from gleak.metrics.score_table import LEVEL_COLUMNS
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.figure_spec import Statistic
+from tests.score_tables import Scored
 
-Scored = Callable[..., pd.DataFrame]
 HEADER = "figure,dataset,attack,defense,metric,statistic,value,note"
 
 

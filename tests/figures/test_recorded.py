@@ -25,6 +25,7 @@ from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import read_scores, save_scores
 from gleak.studies.cell import Paths
 from gleak.studies.study import Study, load_study
+from tests.score_tables import Scored
 
 Run = Callable[..., Path]
 FACTS = {
@@ -40,7 +41,7 @@ FACTS = {
 
 
 @pytest.fixture
-def run(tmp_path: Path, study: Study, scored: Callable[..., pd.DataFrame]) -> Run:
+def run(tmp_path: Path, study: Study, scored: Scored) -> Run:
     """A run that has finished one grid; the facts of its last cell may differ."""
 
     def make(grid: str = "attacks", **facts: object) -> Path:
@@ -124,7 +125,7 @@ RECORDED = sorted((ROOT / "docs/results").glob(f"*/*/{CONDITIONS}"))
 
 
 @pytest.fixture
-def record(study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame]) -> Record:
+def record(study: Study, tmp_path: Path, scored: Scored) -> Record:
     """A record of one grid: an error of 0.25 each."""
     folder = tmp_path / "study/quick"
     folder.mkdir(parents=True)

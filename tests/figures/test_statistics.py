@@ -11,8 +11,7 @@ import pytest
 from gleak.core.registry import parse
 from gleak.figures.statistics import SUCCESS, counted, spread_over_victims, worse_than_blind
 from gleak.figures.statistics import summarise as summarise_spec
-
-Scored = Callable[..., pd.DataFrame]
+from tests.score_tables import Scored
 
 
 def summarise(scores: pd.DataFrame, metric: str, *fields: Any, **more: Any) -> pd.DataFrame:

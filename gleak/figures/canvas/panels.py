@@ -143,6 +143,12 @@ class Slots:
     share: float
 
     @property
+    def handles(self) -> list[mpl.artist.Artist]:
+        """Entries of the legend."""
+        named = ((hue, colour) for hue, colour in self.colours.items() if hue)
+        return [mpl.patches.Patch(color=colour, label=hue) for hue, colour in named]
+
+    @property
     def width(self) -> float:
         """Width of a bar."""
         return self.share * TOGETHER / len(self.colours)

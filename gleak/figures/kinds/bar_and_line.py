@@ -43,8 +43,8 @@ from gleak.studies.figure_spec import FigureData, Over, as_list
 class Bar(MeanPlot):
     """Bars of the means of up to three metrics, with the paper's values and the controls.
 
-    One row of panels for each metric. Colours as in `gleak.figures.kinds.plots.Plot`; values of x
-    are in the order of the study.
+    One row of panels for each metric; values of x are in the order of the study. Colours as in
+    `gleak.figures.kinds.plots.Plot`.
     """
 
     y: Annotated[list[str], BeforeValidator(as_list)] = Field(
@@ -149,7 +149,12 @@ def _draw_bars(
         axes.set_title(facet)
     for axes in panels.flat:
         axes.label_outer()
-    add_legend(canvas, figure.hue_axis, names, _bar_handles(points, slots), controls)
+    beside = {
+        "published": mpl.lines.Line2D([], [], color=NEUTRAL, label=PAPER, **MARKER),
+        "failed": mpl.patches.Patch(facecolor=NEUTRAL, label=FAILED, **HATCH),
+    }
+    handles = [*slots.handles, *references(points, beside)]
+    add_legend(canvas, figure.hue_axis, names, handles, controls)
     return canvas
 
 
@@ -172,17 +177,6 @@ def _make_logarithmic(axes: mpl.axes.Axes, drawn: pd.DataFrame) -> None:
     axes.set_yscale("log")
     if (values > 0).any():
         axes.set_ylim(bottom=10 ** math.floor(math.log10(values[values > 0].min() / 2)))
-
-
-def _bar_handles(points: pd.DataFrame, slots: Slots) -> list[mpl.artist.Artist]:
-    bars: list[mpl.artist.Artist] = [
-        mpl.patches.Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
-    ]
-    beside = {
-        "published": mpl.lines.Line2D([], [], color=NEUTRAL, label=PAPER, **MARKER),
-        "failed": mpl.patches.Patch(facecolor=NEUTRAL, label=FAILED, **HATCH),
-    }
-    return bars + references(points, beside)
 
 
 def _draw_lines(

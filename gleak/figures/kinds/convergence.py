@@ -77,16 +77,12 @@ class TrainedFigure(FigureSpec):
     knowledge: Trainings
     quick: AtScale | None = parameter(None, "what is different at this scale")
     small: AtScale | None = parameter(None, "what is different at this scale")
-    gpu: AtScale | None = parameter(None, "what is different at this scale")
-
-    def written(self, scale: str) -> list[Trained]:
-        """Return the trainings at a scale, as in the study file."""
-        own: AtScale | None = getattr(self, scale, None)
-        return self.knowledge if own is None else own["knowledge"]
 
     @override
     def trainings(self, scale: str) -> Sequence[Pretraining]:
-        return [Pretraining.parse(one["dataset"], one["spec"]) for one in self.written(scale)]
+        own: AtScale | None = getattr(self, scale, None)
+        written = self.knowledge if own is None else own["knowledge"]
+        return [Pretraining.parse(one["dataset"], one["spec"]) for one in written]
 
 
 @register("losses")
@@ -116,7 +112,10 @@ class Losses(TrainedFigure):
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
         scales = [self.trainings(scale) for scale in SCALES]
-        known = {text for trained in scales for one in trained for text in _texts(one)}
+        known = set[str]()
+        for one in (one for trained in scales for one in trained):
+            specs = (one.knowledge, one.knowledge.setting(), one.dataset)
+            known.update(map(str, specs), (spec.name for spec in specs), one.knowledge.losses)
         for text in self.labels:
             if text not in known:
                 raise ValueError(f"label {text!r} matches nothing here; {nearest(text, known)}")
@@ -132,12 +131,6 @@ class Losses(TrainedFigure):
         save_numbers(table, stem)
         with theme():
             save(_draw_losses(self, table), stem, material.conditions)
-
-
-def _texts(trained: Pretraining) -> set[str]:
-    """Return all texts of a training that can have a label."""
-    specs = (trained.knowledge, trained.knowledge.setting(), trained.dataset)
-    return {*map(str, specs), *(spec.name for spec in specs), *trained.knowledge.losses}
 
 
 @register("traces")
@@ -187,9 +180,6 @@ class Traces(GridFigure):
             save(_draw_traces(self, material.names, table), stem, material.conditions)
 
 
-TRACE_COLUMNS = [*CELL, "hue", "facet", "iteration", "mean", "low", "high", "victims", "reason"]
-
-
 def tabulate_losses(trained: Sequence[Knowledge]) -> pd.DataFrame:
     """Tabulate every point of every curve: dataset, knowledge, loss, step and value."""
     curves = [
@@ -219,7 +209,7 @@ def _draw_losses(figure: Losses, table: pd.DataFrame) -> mpl.figure.Figure:
 
 
 def tabulate_traces(figure: Traces, material: FigureData) -> pd.DataFrame:
-    """Tabulate every point of every trace with the labels of its cell; columns `TRACE_COLUMNS`."""
+    """Tabulate every point of every trace with the labels of its cell."""
     names, hue = material.names, Axis.read(figure.hue)
     curves = [
         _trace(shown).assign(
@@ -229,7 +219,8 @@ def tabulate_traces(figure: Traces, material: FigureData) -> pd.DataFrame:
         )
         for shown in material.shown
     ]
-    return pd.concat(curves).reindex(columns=TRACE_COLUMNS)
+    columns = ["hue", "facet", "iteration", "mean", "low", "high", "victims", "reason"]
+    return pd.concat(curves).reindex(columns=[*CELL, *columns])
 
 
 def _trace(shown: Shown) -> pd.DataFrame:

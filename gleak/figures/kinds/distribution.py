@@ -104,11 +104,8 @@ def _draw(
         axes.set_xticks(range(len(ticks)), ticks)
         axes.set_ylabel(label_metric(names, figure.y, "all"))
         axes.label_outer()
-    handles: list[mpl.artist.Artist] = [
-        mpl.patches.Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
-    ]
     key = mpl.patches.Patch(facecolor="0.85", edgecolor=NEUTRAL, label=KEY)
-    add_legend(canvas, figure.hue_axis, names, [*handles, key], controls)
+    add_legend(canvas, figure.hue_axis, names, [*slots.handles, key], controls)
     return canvas
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,8 +11,8 @@ from gleak.core.errors import SpecError
 from gleak.core.registry import load, parse
 from gleak.figures.kinds.attack_table import facts_of
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.figure_spec import FigureData, FigureSpec
-from tests.score_tables import make_figure, read_page
+from gleak.studies.figure_spec import FigureData
+from tests.score_tables import DrawTwice, make_figure, read_page
 
 LABELS = {"dlg": "DLG", "lbfgs": "L-BFGS", "attack": "method", "total variation": "TV_2"}
 
@@ -120,9 +119,7 @@ def test_labels_and_attacks_need_not_be_canonical():
 
 
 @pytest.mark.slow
-def test_files_are_the_same_each_time(
-    nothing: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None]
-):
+def test_files_are_the_same_each_time(nothing: FigureData, draw_twice: DrawTwice):
     draw_twice(make(*load("attack")), nothing)
 
 

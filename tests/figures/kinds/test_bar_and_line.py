@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from PIL import Image
 
 from gleak.core.errors import SpecError
 from gleak.studies.figure_spec import FigureData
-from tests.score_tables import make_figure
+from tests.score_tables import DrawTwice, make_figure
 
 BOTH = ["ssim", "success_content"]
 FIELDS = {"grid": "noise", "x": "defense.std", "y": "ssim", "hue": "defense.name"}
@@ -33,7 +32,7 @@ def make_bar(**fields: Any) -> Any:
     ],
 )
 def test_bars_are_written_the_same_each_time(
-    draw_twice: Callable[[Any, FigureData], None], noise: FigureData, fields: dict[str, Any]
+    draw_twice: DrawTwice, noise: FigureData, fields: dict[str, Any]
 ):
     draw_twice(make_bar(**fields), noise)
 
@@ -88,7 +87,7 @@ def test_what_cannot_be_shown_is_refused(fields: dict[str, Any], fault: str):
     ],
 )
 def test_lines_are_written_the_same_each_time(
-    draw_twice: Callable[[Any, FigureData], None], noise: FigureData, fields: dict[str, Any]
+    draw_twice: DrawTwice, noise: FigureData, fields: dict[str, Any]
 ):
     draw_twice(make_figure("line", **{**FIELDS, **fields}), noise)
 

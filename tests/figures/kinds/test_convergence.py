@@ -14,9 +14,8 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.figures.kinds.convergence import tabulate_traces
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import FigureData, FigureSpec, Shown
-from tests.score_tables import make_figure
+from gleak.studies.figure_spec import FigureData, Shown
+from tests.score_tables import DrawTwice, MakeCell, ShowCell, make_figure
 
 LARGE, SMALL = ({"dataset": "digits", "spec": f"codec+size={size}"} for size in (128, 64))
 OTHER = {"dataset": "digits", "spec": "postprocessor"}
@@ -56,7 +55,7 @@ def store(tmp_path: Path) -> Callable[..., list[Path]]:
 def test_losses_are_the_same_each_time_and_hold_every_point(
     store: Callable[..., list[Path]],
     nothing_published: pd.DataFrame,
-    draw_twice: Callable[[FigureSpec, FigureData], None],
+    draw_twice: DrawTwice,
     tmp_path: Path,
 ) -> None:
     figure = make_losses(LARGE, SMALL, OTHER, labels=LABELS)
@@ -128,7 +127,7 @@ def make_traces(**fields: Any) -> Any:
 
 
 @pytest.fixture
-def traced(shown: Callable[..., Shown]) -> Callable[..., Shown]:
+def traced(shown: ShowCell) -> Callable[..., Shown]:
     """A cell with the objective of its 3 victims at iterations 0, 10 and 20."""
 
     def trace(scale: float = 1.0, **levels: str) -> Shown:
@@ -150,9 +149,7 @@ def material(
 
 
 @pytest.mark.slow
-def test_traces_are_the_same_each_time(
-    material: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None]
-):
+def test_traces_are_the_same_each_time(material: FigureData, draw_twice: DrawTwice):
     draw_twice(make_traces(facets="defense"), material)
 
 
@@ -167,7 +164,7 @@ def test_a_curve_is_the_mean_of_the_victims_between_the_best_and_the_worst(mater
 
 
 def test_an_attack_that_kept_no_trace_is_named(
-    shown: Callable[..., Shown], names: AxisLabels, nothing_published: pd.DataFrame
+    shown: ShowCell, names: AxisLabels, nothing_published: pd.DataFrame
 ):
     material = FigureData(pd.DataFrame(), nothing_published, names, [shown()])
     with pytest.raises(IncompatibleError, match=r"reconstruction.h5: its attack recorded no trace"):
@@ -175,7 +172,7 @@ def test_an_attack_that_kept_no_trace_is_named(
 
 
 def test_attacks_without_iterations_are_refused_and_controls_left_out(
-    names: AxisLabels, cell: Callable[..., Cell]
+    names: AxisLabels, cell: MakeCell
 ):
     rows = [cell(attack=attack) for attack in ("cpl+restarts=0", "blind", "truth")]
     make_traces().check(names, rows)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from gleak.figures.kinds.distribution import (
 )
 from gleak.metrics.score_table import LEVEL_COLUMNS
 from gleak.studies.figure_spec import FigureData
-from tests.score_tables import make_figure
+from tests.score_tables import DrawTwice, Scored, make_figure
 
 HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows,reason"
 
@@ -39,7 +38,7 @@ def make(**fields: Any) -> Any:
     ],
 )
 def test_figures_are_written_the_same_each_time(
-    draw_twice: Callable[[Any, FigureData], None], noise: FigureData, fields: dict[str, Any]
+    draw_twice: DrawTwice, noise: FigureData, fields: dict[str, Any]
 ):
     draw_twice(make(**fields), noise)
 
@@ -55,7 +54,7 @@ def test_the_table_beside_the_figure_holds_boxes_and_controls(noise: FigureData,
 
 
 def test_a_single_value_equal_values_and_none_are_drawn(
-    noise: FigureData, scored: Callable[..., pd.DataFrame], tmp_path: Path
+    noise: FigureData, scored: Scored, tmp_path: Path
 ):
     values = {"none": [[0.5]], "gaussian": [[1.0] * 3] * 2, "laplace+std=1e-4": [[np.nan]]}
     tables = [
@@ -75,7 +74,6 @@ def test_points_fill_their_place_evenly(count: int):
     assert gaps.max() <= 3 / (count + 1)
 
 
-Scored = Callable[..., pd.DataFrame]
 VALUES = {
     "none": [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]],
     "gaussian": [[0.9, 0.0], [0.3, 0.3]],

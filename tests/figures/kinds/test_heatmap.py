@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from gleak.figures.kinds.heatmap import tabulate_tiles
 from gleak.figures.published import empty_published
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.figure_spec import FigureData
-from tests.score_tables import make_figure
+from tests.score_tables import DrawTwice, Scored, make_figure
 
 DEFENSES = ("none", "gaussian", "topk")
 MODELS = ("lenet", "fc2")
@@ -26,7 +25,7 @@ def make(**fields: Any) -> Any:
 
 
 @pytest.fixture
-def material(names: AxisLabels, scored: Callable[..., pd.DataFrame]) -> FigureData:
+def material(names: AxisLabels, scored: Scored) -> FigureData:
     """Of four victims each; blind has an error of 0.5, and top-k has no value."""
     values = {**names.values, "model": MODELS, "defense": DEFENSES, "attack": ("cpl", "blind")}
     labels = AxisLabels.read(values, labels={"lenet": "LeNet"})
@@ -68,7 +67,7 @@ def test_rows_are_in_order_and_means_that_are_worse_than_blind_are_marked(
 
 @pytest.mark.parametrize("fields", [{}, {"facets": "model", "x": "dataset"}, {"limits": [0, 0.2]}])
 def test_files_are_the_same_each_time(
-    draw_twice: Callable[[Any, FigureData], None], material: FigureData, fields: dict[str, Any]
+    draw_twice: DrawTwice, material: FigureData, fields: dict[str, Any]
 ) -> None:
     draw_twice(make(**fields), material)
 

@@ -16,9 +16,8 @@ from gleak.figures.canvas.image_grid import EMPTY, MISSING, TileRow
 from gleak.figures.kinds.images import lay_out_results, lay_out_search
 from gleak.figures.kinds.samples import read_strips, read_values
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData, Shown
-from tests.score_tables import make_figure
+from tests.score_tables import MakeCell, Scored, ShowCell, make_figure
 
 CONVERGED = (True, False, True)
 TILE = [float(MISSING[colour]) for colour in ("facecolor", "edgecolor")]
@@ -39,7 +38,7 @@ def results(names: AxisLabels, *cells: Shown) -> list[TileRow]:
 
 
 def test_victims_without_snapshots_have_gaps_and_no_error(
-    shown: Callable[..., Shown], material: Callable[..., FigureData], tmp_path: Path
+    shown: ShowCell, material: Callable[..., FigureData], tmp_path: Path
 ):
     make().draw(material(shown()), tmp_path / "images")
     table = pd.read_csv(tmp_path / "images.csv")
@@ -49,7 +48,7 @@ def test_victims_without_snapshots_have_gaps_and_no_error(
 
 @pytest.mark.parametrize("layout", ["search", "results"])
 def test_what_was_not_found_has_a_hatched_tile(
-    shown: Callable[..., Shown], material: Callable[..., FigureData], tmp_path: Path, layout: str
+    shown: ShowCell, material: Callable[..., FigureData], tmp_path: Path, layout: str
 ):
     cell = shown(snapshots=False)
     found = Reconstruction.read(cell.reconstruction)
@@ -66,7 +65,7 @@ def test_what_was_not_found_has_a_hatched_tile(
     assert hatch_of_tiles > hatch + 0.01
 
 
-def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: AxisLabels):
+def test_texts_of_what_was_not_found(shown: ShowCell, names: AxisLabels):
     cell = shown(converged=CONVERGED)
     found = Reconstruction.read(cell.reconstruction)
     behind = np.array([[1, 1], [0, 0], [0, 0]])
@@ -78,7 +77,7 @@ def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: AxisLab
     assert [line.tiles[1] is EMPTY for line in lines] == [False, True, True]
 
 
-def test_results_of_searches_stand_below_each_other(shown: Callable[..., Shown], names: AxisLabels):
+def test_results_of_searches_stand_below_each_other(shown: ShowCell, names: AxisLabels):
     cells = [shown(), shown(snapshots=False, attack="dlg")]
     strips = [strip for cell in cells for strip in read_strips(make(victims=1), cell)]
     long, short = lay_out_search(strips, names)
@@ -87,9 +86,7 @@ def test_results_of_searches_stand_below_each_other(shown: Callable[..., Shown],
     assert (long.label, short.label) == ("CPL\nvictim 0", "dlg\nvictim 0")
 
 
-def test_cells_of_the_same_samples_share_the_line_of_the_truth(
-    shown: Callable[..., Shown], names: AxisLabels
-):
+def test_cells_of_the_same_samples_share_the_line_of_the_truth(shown: ShowCell, names: AxisLabels):
     cells = [
         shown(seed=seed, dataset=dataset, defense=defense)
         for seed, dataset in ((0, "photos"), (1, "digits"))
@@ -102,7 +99,7 @@ def test_cells_of_the_same_samples_share_the_line_of_the_truth(
     assert {len(line.tiles) for line in lines} == {4}
 
 
-def test_every_result_stands_below_its_own_truth(shown: Callable[..., Shown], names: AxisLabels):
+def test_every_result_stands_below_its_own_truth(shown: ShowCell, names: AxisLabels):
     truth, result = results(names, shown())
     assert (truth.label, result.label) == ("truth", "result")
     for above, below in zip(truth.tiles, result.tiles, strict=True):
@@ -112,7 +109,7 @@ def test_every_result_stands_below_its_own_truth(shown: Callable[..., Shown], na
 
 
 def test_a_crafting_that_advances_with_the_attack_is_named_by_it(
-    shown: Callable[..., Shown], names: AxisLabels
+    shown: ShowCell, names: AxisLabels
 ):
     pairs = [("honest", "dlg"), ("honest", "invertgrad"), ("fishing", "fishing")]
     cells = [shown(crafting=crafting, attack=attack) for crafting, attack in pairs]
@@ -124,9 +121,7 @@ def test_a_crafting_that_advances_with_the_attack_is_named_by_it(
     assert apart[1:] == ["honest\ndlg", "honest\ninvertgrad", "fishing\nfishing"]
 
 
-def test_cells_of_other_samples_have_truths_of_their_own(
-    shown: Callable[..., Shown], names: AxisLabels
-):
+def test_cells_of_other_samples_have_truths_of_their_own(shown: ShowCell, names: AxisLabels):
     cells = [shown(seed=seed, attack=attack) for seed, attack in enumerate(("cpl", "dlg"))]
     labels = [line.label for line in results(names, *cells)]
     assert labels == ["CPL\ntruth", "result", "dlg\ntruth", "result"]
@@ -134,10 +129,7 @@ def test_cells_of_other_samples_have_truths_of_their_own(
 
 @pytest.mark.parametrize("fields", [{"victims": 1}, {"layout": "results"}])
 def test_grey_images_stay_grey(
-    shown: Callable[..., Shown],
-    material: Callable[..., FigureData],
-    tmp_path: Path,
-    fields: dict[str, Any],
+    shown: ShowCell, material: Callable[..., FigureData], tmp_path: Path, fields: dict[str, Any]
 ):
     cells = [shown(channels=1), shown(channels=1, snapshots=False, attack="dlg")]
     make(**fields).draw(material(*cells), tmp_path / "images")
@@ -148,8 +140,8 @@ def test_grey_images_stay_grey(
 
 
 def test_the_best_and_the_worst_of_each_batch_stand_with_their_similarity(
-    shown: Callable[..., Shown],
-    scored: Callable[..., pd.DataFrame],
+    shown: ShowCell,
+    scored: Scored,
     material: Callable[..., FigureData],
     names: AxisLabels,
     tmp_path: Path,
@@ -178,7 +170,7 @@ def test_the_best_and_the_worst_of_each_batch_stand_with_their_similarity(
     ],
 )
 def test_what_cannot_stand_under_an_image(
-    names: AxisLabels, cell: Callable[..., Cell], fields: dict[str, Any], fault: str
+    names: AxisLabels, cell: MakeCell, fields: dict[str, Any], fault: str
 ):
     with pytest.raises(SpecError, match=fault):
         make(**fields).check(names, [cell()])

@@ -5,15 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from gleak.figures.intervals import mean_interval
 from gleak.figures.kinds.plots import categories, deviation, summarise_controls, summarise_points
 from gleak.studies.figure_spec import FigureData
-from tests.score_tables import make_figure
-
-Scored = Callable[..., pd.DataFrame]
+from tests.score_tables import Scored, make_figure
 
 
 def make(kind: str = "line", **fields: Any) -> Any:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,10 @@ import pandas as pd
 import pytest
 
 from gleak.core.errors import SpecError
-from gleak.figures.kinds.result_table import Table
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData
-from tests.score_tables import make_figure, published_values, read_page
+from tests.score_tables import DrawTwice, MakeCell, Scored, make_figure, published_values, read_page
 
-Scored = Callable[..., pd.DataFrame]
 FIELDS = {
     "grid": "attacks",
     "rows": ["dataset", "metric"],
@@ -90,9 +86,7 @@ def test_page_and_latex_show_the_same_cells(material: FigureData, tmp_path: Path
     assert "% Data: photos\n" in latex
 
 
-def test_files_are_the_same_each_time(
-    material: FigureData, draw_twice: Callable[[Table, FigureData], None]
-):
+def test_files_are_the_same_each_time(material: FigureData, draw_twice: DrawTwice):
     draw_twice(make(), material)
 
 
@@ -150,9 +144,7 @@ def test_controls_without_any_value_have_no_line(material: FigureData, tmp_path:
     assert "blind" in (tmp_path / "t.csv").read_text()
 
 
-def test_a_control_stands_once_unless_the_crafting_is_told_apart(
-    names: AxisLabels, cell: Callable[..., Cell]
-):
+def test_a_control_stands_once_unless_the_crafting_is_told_apart(names: AxisLabels, cell: MakeCell):
     honest, fished = (
         [cell(crafting=crafting, attack=attack) for attack in ("cpl", "blind", "truth")]
         for crafting in ("honest", "fishing")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +14,9 @@ from gleak.core.errors import SpecError
 from gleak.figures.kinds.tradeoff import frontier, tabulate_points
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import FigureData, FigureSpec
+from gleak.studies.figure_spec import FigureData
 from gleak.studies.refusals import levels_of
-from tests.score_tables import make_figure, published_values, read_cell
+from tests.score_tables import DrawTwice, MakeCell, Scored, make_figure, published_values, read_cell
 
 DEFENSES = ("none", "gaussian")
 MODELS = ("lenet", "lenet+precode=8")
@@ -31,13 +30,13 @@ def make(**fields: Any) -> Any:
     return make_figure("tradeoff", **{**base, **fields})
 
 
-def trained(defense: str, model: str, cell: Callable[..., Cell]) -> Cell:
+def trained(defense: str, model: str, cell: MakeCell) -> Cell:
     training = "federated" if defense == "none" else f"federated+defense={defense}"
     return cell(model=model, training=training, dataset="photos", **dict.fromkeys(AFTER, ""))
 
 
 @pytest.fixture
-def grids(names: AxisLabels, cell: Callable[..., Cell]) -> list[tuple[AxisLabels, list[Cell]]]:
+def grids(names: AxisLabels, cell: MakeCell) -> list[tuple[AxisLabels, list[Cell]]]:
     """Two attacks under a defence, none, and a network that defends itself; and the models."""
     values = {**names.values, "model": MODELS, "defense": DEFENSES, "attack": ("cpl", "dlg")}
     attacks = AxisLabels.read(values, labels={"lenet+precode=8": "PRECODE", "cpl": "CPL"})
@@ -53,9 +52,7 @@ def grids(names: AxisLabels, cell: Callable[..., Cell]) -> list[tuple[AxisLabels
 
 
 @pytest.fixture
-def material(
-    grids: list[tuple[AxisLabels, list[Cell]]], scored: Callable[..., pd.DataFrame]
-) -> FigureData:
+def material(grids: list[tuple[AxisLabels, list[Cell]]], scored: Scored) -> FigureData:
     """Error 0.1, 0.2 and so on of attacks, accuracy 0.9, 0.8 and 0.7 of models."""
     (names, rows), (_, models) = grids
     errors = [
@@ -68,9 +65,7 @@ def material(
     return FigureData(pd.concat([*errors, *accuracies]), published_values(paper), names)
 
 
-def test_files_are_the_same_each_time(
-    material: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None]
-):
+def test_files_are_the_same_each_time(material: FigureData, draw_twice: DrawTwice):
     draw_twice(make(circled={"attack": "dlg", "defense": "none"}), material)
 
 
@@ -85,7 +80,7 @@ def test_each_attacked_cell_has_the_utility_of_its_own_model(material: FigureDat
 
 
 @pytest.fixture
-def several(material: FigureData, scored: Callable[..., pd.DataFrame]) -> FigureData:
+def several(material: FigureData, scored: Scored) -> FigureData:
     """The same with four victims and four networks each, sizes of updates, and blind."""
     names = AxisLabels.read(
         {**material.names.values, "attack": ("cpl", "dlg", "blind")}, labels=material.names.labels
@@ -118,7 +113,7 @@ def test_points_have_intervals_the_size_of_the_update_and_the_control(several: F
 
 
 def test_panels_are_the_same_each_time_and_say_what_their_largest_point_is(
-    several: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None], tmp_path: Path
+    several: FigureData, draw_twice: DrawTwice, tmp_path: Path
 ) -> None:
     figure = make(area="sent_kilobytes", facets="model")
     draw_twice(figure, several)

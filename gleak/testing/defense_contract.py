@@ -51,7 +51,6 @@ def check_defense(defense: str | DefenseSpec | type[DefenseSpec]) -> None:
 
 
 def random_stream(seed: int = 0) -> torch.Generator:
-    """Return a random stream."""
     return torch.Generator().manual_seed(seed)
 
 

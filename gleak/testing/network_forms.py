@@ -37,7 +37,6 @@ class Reordered(nn.Module):
         self.head, self.body = nn.Linear(WIDTH, CLASSES), nn.Linear(size, WIDTH)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits; Shape (N, *shape) to (N, classes)."""
         logits: Tensor = self.head(self.factor * self.body(inputs.flatten(1)).relu())
         return logits
 
@@ -51,7 +50,6 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits; Shape (N, *shape) to (N, classes)."""
         halves = inputs.flatten(1).unflatten(1, (2, -1))
         logits: Tensor = self.head(self.layer(halves)[0][:, -1])
         return logits
@@ -66,7 +64,6 @@ class WithoutGraph(nn.Module):
         self.mode = mode
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits; Shape (N, *shape) to (N, classes)."""
         with self.mode():
             features = self.body(inputs)
         logits: Tensor = self.head(features.flatten(1))

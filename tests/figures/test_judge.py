@@ -76,10 +76,8 @@ def make_study(
 
 def test_every_group_has_its_verdict(judge: Callable[..., pd.DataFrame]):
     table = judge({"along": "attack", "order": ["cpl", "dlg"], "where": {"defense": "none"}})
-    assert dict(zip(table["group"], table["verdict"], strict=True)) == {
-        "digits (for mnist)": "holds",
-        "photos (for cifar10)": "fails",
-    }
+    assert table["group"].tolist() == ["digits (for mnist)", "photos (for cifar10)"]
+    assert table["verdict"].tolist() == ["holds", "fails"]
     assert table["measured"].tolist() == ["cpl 10, dlg 20", "cpl 30, dlg 25"]
     assert table["compared"].tolist() == ["dlg - cpl"] * 2
     assert table["ours"].tolist() == table["found"].tolist() == ["10", "-5"]
@@ -245,21 +243,18 @@ STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
 def test_every_verdict_of_a_study_is_on_its_page_with_links_to_its_figures(path: Path) -> None:
     study = load_study(path)
     verdicts = ["holds", "fails", "cannot tell", "no data"]
-    table = pd.DataFrame(
-        [
-            {
-                **dict.fromkeys(COLUMNS, ""),
-                **claim.model_dump(include={"id", "level", "claim", "source"}),
-                "group": f"group <{number}>",
-                "measured": f"a {number}, b 0.5",
-                "interval": "[1, 2]; [3, 4]",
-                "verdict": verdicts[number % 4],
-                "needed": str(10 * number) if number % 4 == 2 else "",
-            }
-            for number, claim in enumerate(study.expectations)
-        ],
-        columns=COLUMNS,
-    )
+    rows = [
+        {
+            **dict.fromkeys(COLUMNS, ""),
+            **claim.model_dump(include={"id", "level", "claim", "source"}),
+            "group": f"group <{number}>",
+            "interval": "[1, 2]; [3, 4]",
+            "verdict": verdicts[number % 4],
+            "needed": str(10 * number) if number % 4 == 2 else "",
+        }
+        for number, claim in enumerate(study.expectations)
+    ]
+    table = pd.DataFrame(rows)
     page = write_page(study, "quick", table)
     counts = table["verdict"].value_counts()
     listed = ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in verdicts)
@@ -282,16 +277,18 @@ HIDES = "the noise hides the gradient"
 @pytest.fixture
 def scores(scored: Scored) -> pd.DataFrame:
     """CPL is better than blind without noise only, DLG never."""
+    plain = {
+        "blind": [[0.2], [0.2]],
+        "cpl": [[0.1], [0.2]],
+        "dlg": [[0.1], [0.3]],
+        "truth": [[0.0]],
+    }
+    noisy = {"blind": [[0.2], [0.2]], "cpl": [[0.5], [0.5]], "dlg": [[0.9], [0.9]]}
     return pd.concat(
-        [
-            scored("mse", [[0.2], [0.2]], attack="blind"),
-            scored("mse", [[0.2], [0.2]], attack="blind", defense="gaussian"),
-            scored("mse", [[0.1], [0.2]], attack="cpl"),
-            scored("mse", [[0.5], [0.5]], attack="cpl", defense="gaussian"),
-            scored("mse", [[0.1], [0.3]], attack="dlg"),
-            scored("mse", [[0.9], [0.9]], attack="dlg", defense="gaussian"),
-            scored("mse", [[0.0]], attack="truth"),
-        ]
+        scored("mse", errors[attack], attack=attack, defense=defense)
+        for attack in plain
+        for defense, errors in (("none", plain), ("gaussian", noisy))
+        if attack in errors
     )
 
 

@@ -16,6 +16,8 @@ from PIL import Image
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
 from gleak.figures.published import empty_published
 from gleak.metrics.score_table import COLUMNS, TYPES
 from gleak.studies.axis_labels import AxisLabels, read_spec
@@ -35,16 +37,30 @@ LEVELS = {
 }
 
 
+Scored = Callable[..., pd.DataFrame]
+WriteScores = Callable[..., Path]
+MakeCell = Callable[..., Cell]
+ShowCell = Callable[..., Shown]
+DrawTwice = Callable[[FigureSpec, FigureData], None]
+"""Types of the fixtures `scored`, `write`, `cell`, `shown` and `draw_twice`."""
+
+
 def read_cell(row: Mapping[str, str]) -> Cell:
     """The cell of a row of strings; an empty one is a level it does not have."""
     return Cell({level: read_spec(level, row[level]) for level in LEVELS if row[level]})
 
 
-def with_specs(published: pd.DataFrame) -> pd.DataFrame:
-    """Published values as they are read: levels are specs."""
-    levels = [level for level in LEVELS if level in published]
-    return published.assign(
-        **{level: [read_spec(level, text) for text in published[level]] for level in levels}
+def make_figure(kind: str, **fields: Any) -> Any:
+    return build_spec(find("figure", kind), fields)
+
+
+def published_values(*rows: Mapping[str, Any]) -> pd.DataFrame:
+    """Published means as they are read: levels are specs."""
+    common = {"figure": "f", "statistic": "mean", "note": "", "incomparable": ""}
+    table = pd.DataFrame([{**common, **row} for row in rows])
+    levels = [level for level in LEVELS if level in table]
+    return table.assign(
+        **{level: [read_spec(level, text) for text in table[level]] for level in levels}
     )
 
 
@@ -109,14 +125,8 @@ def scored() -> Callable[..., pd.DataFrame]:
             for victim, entry in enumerate(values)
             for sample, value in (enumerate(entry) if isinstance(entry, list) else [(pd.NA, entry)])
         ]
-        fixed = {
-            **LEVELS,
-            **levels,
-            "metric": metric,
-            "status": status,
-            "grants": grants,
-            "reason": "",
-        }
+        fixed = {**LEVELS, **levels, "metric": metric, "status": status}
+        fixed |= {"grants": grants, "reason": ""}
         table = pd.DataFrame([{**fixed, **row} for row in rows])[list(COLUMNS)].astype(TYPES)
         return table.assign(cell=[read_cell(fixed)] * len(rows))
 
@@ -172,20 +182,10 @@ def noise(scored: Callable[..., pd.DataFrame], names: AxisLabels) -> FigureData:
             ("success_content", [[float(v > 0.75)] for v in fixed or found]),
         )
     ]
-    published = pd.DataFrame(
-        {
-            "figure": "noise",
-            "defense": ["gaussian"],
-            "metric": "ssim",
-            "statistic": "mean",
-            "value": [0.019],
-            "note": "",
-            "incomparable": "",
-        }
-    )
+    published = published_values({"defense": "gaussian", "metric": "ssim", "value": 0.019})
     values = {**names.values, "dataset": ("digits",)}
     return FigureData(
-        pd.concat(tables), with_specs(published), replace(names, axes=AxisLabels.read(values).axes)
+        pd.concat(tables), published, replace(names, axes=AxisLabels.read(values).axes)
     )
 
 

@@ -12,7 +12,7 @@ from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import CELL, join_cells, refusals
 from gleak.metrics.score_table import empty_scores, read_scores
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell, Paths
+from gleak.studies.cell import Paths
 from gleak.studies.figure_spec import FigureData, Shown
 from gleak.studies.grid import Grid
 from gleak.studies.refusals import levels_of
@@ -30,7 +30,7 @@ def draw(
     paths: Paths,
     folder: Path,
 ) -> None:
-    """Draw a figure.
+    """Draw a figure of a study.
 
     Args:
         study: from `gleak.studies.study.load_study`.
@@ -46,60 +46,41 @@ def draw(
         ArtifactError: if a table does not have the cells of its grid.
     """
     spec, grids = study.figure(figure, scale), study.drawn(figure, scale)
-    table = _read(scores, grids)
-    names = grids[0].names if grids else AxisLabels({})
-    trained = [path_of(made, paths.results) for made in knowledge_of(spec.trainings(scale))]
-    shown = _shown(study.shown_cells(figure, scale), table, paths)
+    tables = [_read(path, grid) for path, grid in zip(scores, grids, strict=True)]
+    joined = pd.concat(tables, ignore_index=True) if tables else empty_scores()
+    papers = empty_published() if published is None else read_published(published)
+    reasons = refusals(joined)
     material = FigureData(
-        scores=table,
-        published=_published(published, figure),
-        names=names,
-        shown=shown,
-        trained=trained,
+        scores=joined,
+        published=papers[papers["figure"] == figure],
+        names=grids[0].names if grids else AxisLabels({}),
+        shown=[
+            Shown(
+                cell=cell,
+                reconstruction=path_of(reconstruction_of(cell), paths.results),
+                private=path_of(truth_of(cell), paths.results),
+                reason=reasons.get(tuple(levels_of(cell).values()), ""),
+            )
+            for cell in study.shown_cells(figure, scale)
+        ],
+        trained=[path_of(made, paths.results) for made in knowledge_of(spec.trainings(scale))],
         conditions=study.conditions(figure, scale),
     )
     spec.draw(material, folder / figure)
 
 
-def _shown(cells: Sequence[Cell], scores: pd.DataFrame, paths: Paths) -> list[Shown]:
-    """Return the cells with the files of their reconstructions."""
-    reasons = refusals(scores)
-    return [
-        Shown(
-            cell=cell,
-            reconstruction=path_of(reconstruction_of(cell), paths.results),
-            private=path_of(truth_of(cell), paths.results),
-            reason=reasons.get(tuple(levels_of(cell).values()), ""),
+def _read(path: Path, grid: Grid) -> pd.DataFrame:
+    """Read a table that must have the cells of its grid, and add the cell of each row."""
+    table = read_scores([path])
+    if differing := differing_cells(table, grid):
+        raise ArtifactError(
+            f"{path}: not the table of grid {grid.name!r} at scale {grid.scale!r}: "
+            f"{len(differing)} cells differ, {differing[0]} first; delete it and run again"
         )
-        for cell in cells
-    ]
-
-
-def _read(scores: Sequence[Path], grids: Sequence[Grid]) -> pd.DataFrame:
-    """Read and concatenate the tables of the grids; each must have the cells of its grid."""
-    tables = [read_scores([path]) for path in scores]
-    for path, table, grid in zip(scores, tables, grids, strict=True):
-        _check_cells(path, table, grid)
-    joined = [join_cells(t, grid.names) for t, grid in zip(tables, grids, strict=True)]
-    return pd.concat(joined, ignore_index=True) if joined else empty_scores()
-
-
-def _published(path: Path | None, figure: str) -> pd.DataFrame:
-    if path is None:
-        return empty_published()
-    table = read_published(path)
-    return table[table["figure"] == figure]
+    return join_cells(table, grid.names)
 
 
 def differing_cells(table: pd.DataFrame, grid: Grid) -> list[str]:
     """Return the cells that a grid and a table of scores do not have in common, sorted."""
     wanted = {"/".join(row.values()) for row in grid.scored}
     return sorted(wanted ^ set(table[CELL].agg("/".join, axis=1)))
-
-
-def _check_cells(path: Path, table: pd.DataFrame, grid: Grid) -> None:
-    if differing := differing_cells(table, grid):
-        raise ArtifactError(
-            f"{path}: not the table of grid {grid.name!r} at scale {grid.scale!r}: "
-            f"{len(differing)} cells differ, {differing[0]} first; delete it and run again"
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import pandas as pd
 
@@ -32,16 +31,11 @@ UNCRAFTED = [level for level in CELL if level not in ("attack", "crafting")]
 
 @dataclass(frozen=True)
 class CellValues:
-    """Values of a metric in one cell.
-
-    Args:
-        by_batch: value of each batch, by its number.
-        batches: what determines the batches; cells where it is equal share them.
-        binary: the metric of a sample is 0 or 1.
-    """
+    """Values of a metric in one cell, by the number of the batch."""
 
     by_batch: pd.Series
     batches: Hashable
+    """What determines the batches (`shared_batches`)."""
     binary: bool
 
     @property
@@ -78,7 +72,7 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
         return "no data"
     if min(each.estimate.n for each in evidence) < FEWEST:
         return "cannot tell"
-    return _decide(evidence, lambda estimate, confidence: estimate.interval(confidence))
+    return _decide(evidence, lambda e, level: e.interval(level))
 
 
 def _decide(
@@ -98,53 +92,37 @@ def needed(evidence: Sequence[Evidence]) -> int | None:
     None if no number is: the variance of a single batch is unknown, or a mean is at the end of the
     range of its claim.
     """
-
-    def decided(n: int) -> bool:
-        verdict = _decide(evidence, lambda estimate, confidence: estimate.planned(n, confidence))
-        return verdict != "cannot tell"
-
-    return batches_needed(decided)
+    return batches_needed(
+        lambda n: _decide(evidence, lambda e, level: e.planned(n, level)) != "cannot tell"
+    )
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Values of the cells of a grid.
-
-    Args:
-        all: of all samples that count; those not found have the value of blind.
-        found: without the samples not found.
-    """
+    """Values of the cells of a grid, samples not found having the value of blind, or left out."""
 
     all: Mapping[Cell, CellValues]
     found: Mapping[Cell, CellValues]
 
 
 def measure(claim: Expectation, scores: pd.DataFrame) -> Measured:
-    """Compute the values that a claim compares.
-
-    Args:
-        claim: its metric, statistic and the samples that count.
-        scores: table of its grid, with the ``cell`` of each row.
-    """
+    """Compute the values that a claim compares, from scores with the ``cell`` of each row."""
     metric = read_metric(claim.metric)
-    rows = counted(scores, str(metric), claim.over)
-    found = _by_cell(rows, metric, claim.statistic)
+
+    def by_cell(rows: pd.DataFrame) -> dict[Cell, CellValues]:
+        cells = rows.drop_duplicates(CELL).set_index(CELL)["cell"]
+        values = average_batches(rows, metric, claim.statistic).groupby(level=CELL)
+        return {
+            cells[levels]: CellValues(
+                by_batch.droplevel([*CELL]), shared_batches(cells[levels]), metric.binary
+            )
+            for levels, by_batch in values
+        }
+
+    found = by_cell(counted(scores, str(metric), claim.over))
     if claim.over != "all":
         return Measured(found, found)
-    return Measured(_by_cell(fill_with_blind(scores, metric), metric, claim.statistic), found)
-
-
-def _by_cell(
-    rows: pd.DataFrame, metric: MetricSpec, statistic: Literal["mean", "best"]
-) -> dict[Cell, CellValues]:
-    cells = rows.drop_duplicates(CELL).set_index(CELL)["cell"]
-    values = average_batches(rows, metric, statistic).groupby(level=CELL)
-    return {
-        cells[levels]: CellValues(
-            by_batch.droplevel([*CELL]), shared_batches(cells[levels]), metric.binary
-        )
-        for levels, by_batch in values
-    }
+    return Measured(by_cell(fill_with_blind(scores, metric)), found)
 
 
 def collect(
@@ -159,7 +137,7 @@ def collect(
         claim: its comparisons.
         cells: the compared cells, in its order; None: the grid has no such cell.
         measured: values of the cells of the grid.
-        published: the paper's values of these cells, for each figure or table that has some.
+        published: the paper's values of these cells, by figure; the first that has all counts.
     """
     every, found = (
         [None if cell is None else values.get(cell) for cell in cells]
@@ -170,9 +148,16 @@ def collect(
         estimated = estimate(comparison, every)
         if estimated is None:
             return []
-        paper = _published_effect(comparison, published)
+        effects = (effect(comparison, values) for values in published)
+        paper = next((number for number in effects if not math.isnan(number)), math.nan)
         collected.append(Evidence(comparison, estimated, estimate(comparison, found), paper))
     return collected
+
+
+def effect(comparison: ClaimedRange, values: Sequence[float]) -> float:
+    """Return the mean or difference that a comparison is about."""
+    subtracted = 0.0 if comparison.minus is None else comparison.times * values[comparison.minus]
+    return values[comparison.cell] - subtracted
 
 
 def none_above_blind(
@@ -181,51 +166,32 @@ def none_above_blind(
     """Return True if a claim compares reconstructions none of which is better than blind's.
 
     Such images do not show that the update was used, so their differences say nothing about the
-    leak. Claims about a mean alone, or about blind itself, are not concerned.
-
-    Args:
-        claim: its metric and comparisons.
-        cells: the compared cells; None: the grid has no such cell.
-        values: of the cells of the grid, those of the control among them.
+    leak. Claims about a mean alone, or about blind itself, are not concerned. The values are those
+    of all cells of the grid, with the control; a compared cell that the grid lacks is None.
     """
+
+    def setting(cell: Cell) -> tuple[str, ...]:
+        return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
+
     metric = read_metric(claim.metric)
     compared = [cell for cell in cells if cell is not None and cell in values]
     differences = all(comparison.minus is not None for comparison in claim.comparisons)
     of_samples = metric.level == "attack" and metric.per == "sample"
-    if not (compared and differences and of_samples) or any(map(_is_blind, compared)):
+    controls = [cell for cell in values if str(cell.specs.get("attack")) == BLIND]
+    if not (compared and differences and of_samples) or not set(compared).isdisjoint(controls):
         return False
     sign = 1 if metric.better == "higher" else -1
-    blind = {_setting(cell): of.mean for cell, of in values.items() if _is_blind(cell)}
-    levels = [(values[cell].mean, blind.get(_setting(cell))) for cell in compared]
+    blind = {setting(cell): values[cell].mean for cell in controls}
+    levels = [(values[cell].mean, blind.get(setting(cell))) for cell in compared]
     return all(level is not None and sign * mean <= sign * level for mean, level in levels)
-
-
-def _is_blind(cell: Cell) -> bool:
-    return str(cell.specs.get("attack")) == BLIND
-
-
-def _setting(cell: Cell) -> tuple[str, ...]:
-    """Return the levels of a cell that determine its control."""
-    return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
-
-
-def _published_effect(comparison: ClaimedRange, published: Sequence[Sequence[float]]) -> float:
-    """Return the paper's number from the first figure that has all of it; NaN for none."""
-    for values in published:
-        first = values[comparison.cell]
-        second = 0.0 if comparison.minus is None else comparison.times * values[comparison.minus]
-        if not math.isnan(first - second):
-            return first - second
-    return math.nan
 
 
 def shared_batches(cell: Cell) -> Hashable:
     """Return what determines the batches of a cell: equal for cells that share their victims.
 
-    Batches depend on the dataset and on how clients draw from it (`ClientSpec.draw`), not on the
-    model, the training, the crafting, the local steps, the defence or the attack. All cells of a
-    run have one seed. In grids without clients each network is a batch; those of one architecture
-    and repetition begin with the same parameters.
+    Batches depend on the dataset and on how clients draw from it (`ClientSpec.draw`) only, as all
+    cells of a run have one seed. In grids without clients each network is a batch; those of one
+    architecture and repetition begin with the same parameters.
     """
     client = cell.specs.get("client")
     if isinstance(client, ClientSpec):

@@ -1,8 +1,8 @@
 """Confidence intervals of means, of differences of means, and of success rates.
 
 Every value is that of one batch of true samples (`gleak.figures.statistics.average_batches`);
-batches are drawn independently. Networks are not drawn, except in grids with several ``networks``,
-where each is a batch: all other intervals cover other victims of the same model.
+batches are drawn independently. Networks are batches in grids with several ``networks`` only: all
+other intervals cover other victims of the same model.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ class Estimate(ABC):
     def planned(self, n: int, confidence: float = CONFIDENCE) -> Interval:
         """Compute the interval that n batches have or are within with a probability of `POWER`.
 
-        The estimate from other batches is elsewhere: its ends are at most 0.84 standard errors
-        farther out in 80% of all cases.
+        Of other batches, its ends are at most 0.84 standard errors farther out in 80% of all cases.
         """
         low, high = self.at(n, confidence)
         farther = scipy.stats.norm.ppf(POWER) * self.error_at(n)
@@ -74,15 +73,10 @@ class Estimate(ABC):
 
 @dataclass(frozen=True)
 class Means(Estimate):
-    """Mean of one group, or the mean of the first minus that of an independent second.
-
-    Of paired groups, the group is that of their differences.
-
-    Args:
-        groups: values by batch of each group, Shape (n).
-    """
+    """Mean of one group, or the mean of the first minus that of an independent second."""
 
     groups: tuple[np.ndarray, ...]
+    """Values by batch, Shape (n); of paired groups, their differences."""
 
     @property
     @override
@@ -148,15 +142,11 @@ def _error(*groups: np.ndarray, axis: int = -1) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Rates(Estimate):
-    """Success rate of one group, or that of the first minus that of an independent second.
-
-    Args:
-        rates: mean of each group, whose values are 0 or 1, or all equal.
-        numbers: batches of each group.
-    """
+    """Success rate of one group, or that of the first minus that of an independent second."""
 
     rates: tuple[float, ...]
     numbers: tuple[int, ...]
+    """Batches of each group; their values are 0 or 1, or all equal."""
 
     @property
     @override
@@ -174,14 +164,12 @@ class Rates(Estimate):
 
         The intervals of two independent rates cover both with the product of their confidences.
         """
-        each = confidence ** (1 / len(self.rates))
-        ends = [
-            clopper_pearson(rate * n, n, each)
+        confidence **= 1 / len(self.rates)
+        first, *second = [
+            clopper_pearson(rate * n, n, confidence)
             for rate, n in zip(self.rates, self.numbers, strict=True)
         ]
-        if len(ends) == 1:
-            return ends[0]
-        return Interval(ends[0].low - ends[1].high, ends[0].high - ends[1].low)
+        return Interval(first.low - second[0].high, first.high - second[0].low) if second else first
 
     @override
     def at(self, n: int, confidence: float) -> Interval:
@@ -194,16 +182,11 @@ class Rates(Estimate):
 
 @dataclass(frozen=True)
 class PairedRates(Estimate):
-    """Difference of two success rates of the same batches.
-
-    Args:
-        gained: share of the batches that succeed in the first alone.
-        lost: share of those that succeed in the second alone.
-        number: batches of both.
-    """
+    """Difference of two success rates of the same batches."""
 
     gained: float
     lost: float
+    """Shares of the batches that succeed in the first alone, and in the second alone."""
     number: int
 
     @property
@@ -246,11 +229,8 @@ class PairedRates(Estimate):
 def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
     """Compute the exact interval of a success rate.
 
-    Shares of successes are allowed, for values between 0 and 1 instead of 0 or 1: their variance is
-    at most that of a success, so the interval is wider than necessary.
-
-    Returns:
-        The ends; 0 and 1 if there are no trials.
+    Successes need not be whole, for values between 0 and 1: their variance is at most that of a
+    success, so the interval is wider than necessary. Without trials it is from 0 to 1.
     """
     error, failures = (1 - confidence) / 2, n - successes
     low = scipy.stats.beta.ppf(error, successes, failures + 1) if successes > 0 else 0.0
@@ -259,12 +239,7 @@ def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
 
 
 def mean_of(values: np.ndarray, binary: bool) -> Estimate:
-    """Return the estimate of a mean.
-
-    Args:
-        values: of each batch, Shape (n).
-        binary: the metric of a sample is 0 or 1.
-    """
+    """Return the estimate of a mean of batches; binary: the metric of a sample is 0 or 1."""
     if binary and _exact(values):
         return Rates((float(values.mean()),), (len(values),))
     return Means((values,))
@@ -299,10 +274,9 @@ def batches_needed(decided: Callable[[int], bool]) -> int | None:
 
 
 def mean_interval(values: Sequence[float] | np.ndarray, binary: bool = False) -> Interval:
-    """Compute the 95% interval of a mean over batches for a figure.
+    """Compute the 95% interval of a mean over batches for a figure; NaN for fewer than `SHOWN`.
 
-    NaN for fewer than `SHOWN` batches: of two, Student's interval is 13 times as wide as their
-    distance, and would determine the axes.
+    Student's interval of two is 13 times as wide as their distance, and would determine the axes.
     """
     values = np.asarray(values, dtype=float)
     return Interval(np.nan, np.nan) if len(values) < SHOWN else mean_of(values, binary).interval()

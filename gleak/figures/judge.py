@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import get_args
@@ -51,14 +50,12 @@ CLAIM = ["id", "level", "claim", "source"]
 EVIDENCE = ["compared", "paper", "ours", "interval", "found", "n", "verdict", "needed"]
 COLUMNS = [*CLAIM, "group", "measured", *EVIDENCE]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-FIRST = ["verdict", "needed"]
-NUMBERS = ["compared", "paper", "ours", "interval", "found"]
+NUMBERS = EVIDENCE[:5]
 HEADINGS = ["verdict", "claim", "source", "cells", "metric", "measured", *NUMBERS, "n", "figures"]
 NO_NUMBER = "none"
 """In place of the number of victims that would do: the estimate is at the end of the range."""
 STRONGER = "stronger attacks"
 """In place of the number of victims: no compared attack is above blind."""
-LABELS = {"interval": "95% interval", "found": "found only"}
 
 
 def judge_study(
@@ -68,7 +65,7 @@ def judge_study(
     folder: Path,
     published: Path | None = None,
 ) -> pd.DataFrame:
-    """Check every expectation of a study against our scores.
+    """Check every expectation of a study against our scores, and return the table of verdicts.
 
     Writes ``expectations.csv``, ``expectations.md`` and ``expectations.html``: one row per
     expectation and group of cells that it compares (a claim may hold on MNIST and fail on LFW).
@@ -79,9 +76,6 @@ def judge_study(
         scores: grid -> its table (`gleak.figures.tabulate`).
         folder: of the outputs.
         published: the paper's values; None if there are none.
-
-    Returns:
-        The table.
 
     Raises:
         GleakError: if a gate does not hold, after all files are written.
@@ -98,7 +92,14 @@ def judge_study(
     for suffix, text in texts.items():
         with atomic(folder / f"expectations.{suffix}") as temporary:
             temporary.write_text(text, encoding="utf-8")
-    _stop_at_gates(table)
+    failed = table[table["verdict"] != "holds"]
+    for row in records(failed):
+        advice = f" ({describe_needed(row['needed'])})" if row["needed"] else ""
+        text = f"{row['id']} ({row['group']}): {row['verdict']}{advice}; {row['measured']}"
+        logger.warning("%s", text)
+    gates = sorted(set(failed.loc[failed["level"] == "gate", "id"]))
+    if gates:
+        raise GleakError(f"gates not passed: {', '.join(gates)}; see expectations.md")
     return table
 
 
@@ -121,73 +122,53 @@ def judge_claims(
     """
     blank = dict.fromkeys(COLUMNS, "")
     rows = [
-        {**blank, **expectation.model_dump(include=set(CLAIM)), **verdict}
-        for expectation in study.claims(scale)
-        for verdict in _Judge(study, scale, expectation, published).verdicts(
-            tables[expectation.grid]
+        {**blank, **claim.model_dump(include=set(CLAIM)), **verdict}
+        for claim in study.claims(scale)
+        for verdict in _verdicts(
+            claim,
+            tables[claim.grid],
+            study.grid(claim.grid, scale).names,
+            [
+                published[published["figure"] == name]
+                for name, figure in study.figures.items()
+                if claim.grid in figure.grids
+            ],
         )
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _stop_at_gates(table: pd.DataFrame) -> None:
-    """Raise unless every gate holds: without data or with too few victims nothing is shown."""
-    failed = table[table["verdict"] != "holds"]
-    for row in records(failed):
-        advice = f" ({describe_needed(row['needed'])})" if row["needed"] else ""
-        text = f"{row['id']} ({row['group']}): {row['verdict']}{advice}; {row['measured']}"
-        logger.warning("%s", text)
-    gates = sorted(set(failed.loc[failed["level"] == "gate", "id"]))
-    if gates:
-        raise GleakError(f"gates not passed: {', '.join(gates)}; see expectations.md")
+def _verdicts(
+    claim: Expectation, scores: pd.DataFrame, names: AxisLabels, published: Sequence[pd.DataFrame]
+) -> Iterator[Row]:
+    """Yield one verdict per group; a single one without data if the grid has no such cells.
 
-
-@dataclass(frozen=True)
-class _Judge:
-    """One claim of a study at a scale, with the paper's values."""
-
-    study: Study
-    scale: str
-    claim: Expectation
-    published: pd.DataFrame
-
-    @property
-    def names(self) -> AxisLabels:
-        """Labels of the grid."""
-        return self.study.grid(self.claim.grid, self.scale).names
-
-    def verdicts(self, scores: pd.DataFrame) -> Iterator[Row]:
-        """Yield one verdict per group; a single one without data if the grid has no such cells."""
-        joined, names = join_cells(scores, self.names), self.names
-        groups = self.claim.groups(names, cells_of(joined))
-        if not groups:
-            yield _describe([], [])
-            return
-        measured, reasons = measure(self.claim, joined), refusals(scores)
-        along, _ = self.claim.compared
-        varying = names.varying([cell for cells in groups for cell in cells])
-        heading = [level for level in varying if level not in names.together(along)]
-        for cells in groups:
-            labels, compared = find_compared(self.claim, cells, names)
-            evidence = collect(self.claim, compared, measured, self._papers(compared))
-            verdict = _describe(evidence, labels)
-            if evidence and none_above_blind(self.claim, compared, measured.all):
-                verdict |= {"verdict": "cannot tell", "needed": STRONGER}
-            yield {
-                "group": ", ".join(names.heading(lv, cells[0].specs[lv]) for lv in heading),
-                "measured": _list_means(labels, compared, measured, reasons),
-                **verdict,
-            }
-
-    def _papers(self, cells: Sequence[Cell | None]) -> list[list[float]]:
-        """Return the paper's values of the cells in each figure that shows the grid."""
-        metric = str(read_metric(self.claim.metric))
-        shown = [name for name, spec in self.study.figures.items() if self.claim.grid in spec.grids]
-        tables = [self.published[self.published["figure"] == name] for name in shown]
-        return [
-            published_values(cells, metric, self.claim.statistic, table, self.names)
-            for table in tables
+    The paper's values are those of each figure that shows the grid.
+    """
+    joined = join_cells(scores, names)
+    groups = claim.groups(names, cells_of(joined))
+    if not groups:
+        yield _describe([], [])
+        return
+    measured, reasons = measure(claim, joined), refusals(scores)
+    metric = str(read_metric(claim.metric))
+    along, _ = claim.compared
+    varying = names.varying([cell for cells in groups for cell in cells])
+    heading = [level for level in varying if level not in names.together(along)]
+    for cells in groups:
+        labels, compared = find_compared(claim, cells, names)
+        papers = [
+            published_values(compared, metric, claim.statistic, table, names) for table in published
         ]
+        evidence = collect(claim, compared, measured, papers)
+        verdict = _describe(evidence, labels)
+        if evidence and none_above_blind(claim, compared, measured.all):
+            verdict |= {"verdict": "cannot tell", "needed": STRONGER}
+        yield {
+            "group": ", ".join(names.heading(lv, cells[0].specs[lv]) for lv in heading),
+            "measured": _list_means(labels, compared, measured, reasons),
+            **verdict,
+        }
 
 
 def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, object]:
@@ -195,7 +176,7 @@ def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, 
     verdict = judge(evidence)
     if not evidence:
         return {"verdict": verdict}
-    texts: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {name: [] for name in NUMBERS}
     for one in evidence:
         low, high = (format_number(end) for end in one.estimate.interval())
         compared, found = one.comparison, one.found
@@ -203,15 +184,11 @@ def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, 
         if compared.minus is not None:
             times = "" if compared.times == 1 else f"{format_number(compared.times)} "
             name = f"{name} - {times}{labels[compared.minus]}"
-        numbers = {
-            "compared": name,
-            "paper": format_number(one.paper),
-            "ours": format_number(one.estimate.value),
-            "interval": f"[{low}, {high}]",
-            "found": format_number(math.nan if found is None else found.value),
-        }
-        for key, text in numbers.items():
-            texts.setdefault(key, []).append(text)
+        texts["compared"].append(name)
+        texts["paper"].append(format_number(one.paper))
+        texts["ours"].append(format_number(one.estimate.value))
+        texts["interval"].append(f"[{low}, {high}]")
+        texts["found"].append(format_number(math.nan if found is None else found.value))
     n = min(one.estimate.n for one in evidence)
     advice = ""
     if verdict == "cannot tell":
@@ -224,13 +201,7 @@ def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, 
 def find_compared(
     expectation: Expectation, cells: Sequence[Cell], names: AxisLabels
 ) -> tuple[list[str], list[Cell | None]]:
-    """Return the labels of the compared values and the cell of each, None if there is none.
-
-    Args:
-        expectation: the claim.
-        cells: one of its groups.
-        names: labels of the grid.
-    """
+    """Return the labels of the values compared in a group, and the cell of each, None if none."""
     along, order = expectation.compared
     if not along:
         return [""] * len(cells), list(cells)
@@ -257,23 +228,14 @@ def _list_means(
 
 
 def verdicts_in_markdown(table: pd.DataFrame) -> str:
-    """Return verdicts as a table in Markdown: the verdict first, the identifier last.
-
-    Args:
-        table: verdicts, from `judge_study`.
-    """
-    others = table.columns.drop([*FIRST, "id"])
-    return table_in_markdown(table[[*FIRST, *others, "id"]].astype(str).map(to_markdown))
+    """Return verdicts as a table in Markdown: the verdict first, the identifier last."""
+    first = ["verdict", "needed"]
+    others = table.columns.drop([*first, "id"])
+    return table_in_markdown(table[[*first, *others, "id"]].astype(str).map(to_markdown))
 
 
 def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
-    """Return a page with a sentence of counts and one table row per comparison.
-
-    Args:
-        study: with the claims and the figures.
-        scale: of the grids.
-        table: verdicts, from `judge_claims`.
-    """
+    """Return a page with a sentence of counts and one row per comparison of `judge_claims`."""
     title = escape(f"{study.name.upper()}: {study.title}")
     number = table["verdict"].value_counts()
     counts = ", ".join(f"{verdict}: {number.get(verdict, 0)}" for verdict in VERDICTS)
@@ -302,24 +264,17 @@ def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
     claims = study.claims(scale)
     links = {claim.id: _links(study, claim.grid) for claim in claims}
     metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
-    rows = table.assign(
-        claim=table["claim"].map(escape),
-        source=table["source"].map(escape),
-        verdict=[_mark(row["verdict"], row["needed"]) for row in records(table)],
-        cells=table["group"].map(escape),
-        metric=table["id"].map(metrics).map(escape),
-        measured=table["measured"].map(escape),
-        **{name: table[name].map(escape).str.replace("; ", "<br>") for name in NUMBERS},
-        figures=table["id"].map(links),
-    )
-    shown = rows[HEADINGS].rename(columns=LABELS)
+    verdicts = [
+        f'<span class="{verdict.split()[0]}">{verdict}</span>'
+        + (f" ({describe_needed(needed)})" if needed else "")
+        for verdict, needed in zip(table["verdict"], table["needed"], strict=True)
+    ]
+    texts = table.assign(cells=table["group"], metric=table["id"].map(metrics))
+    texts = texts[["claim", "source", "cells", "metric", "measured", *NUMBERS]].map(escape)
+    texts[NUMBERS] = texts[NUMBERS].apply(lambda column: column.str.replace("; ", "<br>"))
+    rows = texts.assign(verdict=verdicts, n=table["n"], figures=table["id"].map(links))
+    shown = rows[HEADINGS].rename(columns={"interval": "95% interval", "found": "found only"})
     return str(shown.to_html(escape=False, index=False, border=0, justify="left"))
-
-
-def _mark(verdict: str, needed: str) -> str:
-    """Return a verdict as HTML, with the number of victims that would do if it cannot tell."""
-    span = f'<span class="{verdict.split()[0]}">{verdict}</span>'
-    return f"{span} ({describe_needed(needed)})" if needed else span
 
 
 def describe_needed(needed: str) -> str:
@@ -343,10 +298,7 @@ def _links(study: Study, grid: str) -> str:
 def warn_of_weak_attacks(study: Study, scale: str, tables: Mapping[str, pd.DataFrame]) -> None:
     """Log a warning for each attack that is unexpectedly no better than blind, or better than it.
 
-    Args:
-        study: with the declarations (``no_better_than_blind``).
-        scale: of the grids.
-        tables: grid -> its scores.
+    What is expected is declared in the study (``no_better_than_blind``). Tables are by grid.
     """
     for name, table in tables.items():
         for warning in _warnings(study.grid(name, scale), table):
@@ -356,12 +308,7 @@ def warn_of_weak_attacks(study: Study, scale: str, tables: Mapping[str, pd.DataF
 def compare_with_blind(scores: pd.DataFrame, names: AxisLabels) -> pd.DataFrame:
     """Return the mean squared errors of attacks and of the blind control of their setting.
 
-    Args:
-        scores: of a grid, in the form of `gleak.metrics.score_table`.
-        names: of the grid.
-
-    Returns:
-        One row per attacked cell that has both: ``cell``, ``ours``, ``blind``.
+    There is one row per attacked cell that has both: ``cell``, ``ours``, ``blind``.
     """
     errors = summarise(scores, read_metric("mse"))[[*CELL, "ours"]]
     blind = errors[errors["attack"] == BLIND].drop_duplicates(SETTING)
@@ -374,8 +321,9 @@ def _warnings(grid: Grid, scores: pd.DataFrame) -> Iterator[str]:
     compared = records(compare_with_blind(scores, grid.names))
     declared = {cell for weak in grid.weak for cell in weak.cells}
     varying = grid.names.varying([row["cell"] for row in compared])
+    levels = dict.fromkeys([*varying, "attack"])
     for row in compared:
-        label = _label(row["cell"], grid.names, varying)
+        label = ", ".join(grid.names.heading(level, row["cell"].specs[level]) for level in levels)
         values = f"mean mse {row['ours']:.3g}, {BLIND} {row['blind']:.3g}"
         if row["ours"] >= row["blind"] and row["cell"] not in declared:
             yield (
@@ -384,9 +332,3 @@ def _warnings(grid: Grid, scores: pd.DataFrame) -> Iterator[str]:
             )
         if row["ours"] < row["blind"] and row["cell"] in declared:
             yield f"{label} is declared in no_better_than_blind, but is better ({values})"
-
-
-def _label(cell: Cell, names: AxisLabels, varying: list[str]) -> str:
-    """Return the labels of the levels that differ in the grid, the attack always among them."""
-    levels = dict.fromkeys([*varying, "attack"])
-    return ", ".join(names.heading(level, cell.specs[level]) for level in levels)

@@ -2,10 +2,8 @@
 
 Columns: ``figure`` (as in the study), any of the levels (canonical or not; empty matches any
 value), ``metric``, ``statistic``, ``value`` in the units of our metrics, ``note``, and
-``incomparable``, the reason why the value cannot be compared with ours, if there is one.
-
-A published value stands only beside the same metric. The metric is a spec with its fields: LPIPS
-of AlexNet, `lpips+net=alex`, is no value of `lpips`.
+``incomparable``, why the value cannot be compared with ours. A value stands only beside the same
+metric, a spec with its fields: LPIPS of AlexNet, `lpips+net=alex`, is no value of `lpips`.
 """
 
 from __future__ import annotations
@@ -69,29 +67,24 @@ def _each(column: pd.Series, read: Callable[[str], object], path: Path | str) ->
 def add_published(
     summary: pd.DataFrame, published: pd.DataFrame, names: AxisLabels
 ) -> pd.DataFrame:
-    """Add the published value to each row of a summary.
-
-    Args:
-        summary: from `gleak.figures.statistics.summarise`, with the ``cell`` of each row.
-        published: rows of one figure.
-        names: labels of the grid, with its substitutes.
+    """Add the values published for a figure to a summary, which has the ``cell`` of each row.
 
     Returns:
         The summary with the columns ``published`` (NaN for none), ``incomparable``, why a published
         value is not shown, and ``stand_in``, the published specs that ours substitute.
     """
-    rows = records(summary)
-    found = [_of_setting(row, published, names) for row in rows]
-    elsewhere = {*summary["metric"]}
-    reasons = [_reason(row, same, elsewhere) for row, same in zip(rows, found, strict=True)]
-    values = [
-        None if reason else _value(row, same)
-        for row, same, reason in zip(rows, found, reasons, strict=True)
-    ]
-    return summary.assign(
-        published=pd.Series(values, index=summary.index, dtype=float),
-        incomparable=reasons,
-        stand_in=[_stand_ins(row, names) for row in rows],
+    values, reasons, stand_ins = [], [], []
+    for row in records(summary):
+        same = _of_setting(row, published, names)
+        reasons.append(_reason(row, same, {*summary["metric"]}))
+        values.append(math.nan if reasons[-1] else _value(row, same))
+        pairs = [
+            (ours, names.substituted.get(level, {}).get(ours))
+            for level, ours in row["cell"].specs.items()
+        ]
+        stand_ins.append("; ".join(f"{ours} for {theirs}" for ours, theirs in pairs if theirs))
+    return summary.assign(published=values, incomparable=reasons, stand_in=stand_ins).astype(
+        {"published": float}
     )
 
 
@@ -104,35 +97,26 @@ def published_values(
 ) -> list[float]:
     """Return the paper's value of each cell in one figure, NaN for none that is comparable.
 
-    Args:
-        cells: None for a cell that does not exist.
-        metric: canonical spec.
-        statistic: of its values.
-        published: rows of the figure.
-        names: labels of the grid, with its substitutes.
+    The metric is a canonical spec; a cell that does not exist is None.
     """
     comparable = published[published[INCOMPARABLE] == ""]
     rows = [{"metric": metric, "statistic": statistic, "cell": cell} for cell in cells]
-    values = [
-        None if row["cell"] is None else _value(row, _of_setting(row, comparable, names))
+    return [
+        math.nan if row["cell"] is None else _value(row, _of_setting(row, comparable, names))
         for row in rows
     ]
-    return [math.nan if value is None else value for value in values]
 
 
-def _value(row: Row, same: pd.DataFrame) -> float | None:
-    """Return the published value of a row's metric, None if there is none."""
-    found = same.loc[same["metric"] == row["metric"], "value"]
-    return None if found.empty else float(found.iloc[0])
+def _value(row: Row, same: pd.DataFrame) -> float:
+    """Return the published value of a row's metric, NaN if there is none."""
+    values = same.loc[same["metric"] == row["metric"], "value"]
+    return math.nan if values.empty else float(values.iloc[0])
 
 
 def _reason(row: Row, same: pd.DataFrame, shown: Collection[str]) -> str:
     """Return why the published value is not comparable; empty if it is, or there is none.
 
-    Args:
-        row: of the summary.
-        same: published values of its setting and of metrics of its name.
-        shown: metrics of the summary; what is published of these stands beside them.
+    A value of another metric of the name is none, if that metric is shown too.
     """
     own = same[same["metric"] == row["metric"]]
     if not own.empty:
@@ -152,11 +136,3 @@ def _of_setting(row: Row, published: pd.DataFrame, names: AxisLabels) -> pd.Data
         wanted = names.published(level, row["cell"].specs.get(level), known)
         same = same[same[level].isin(["", wanted])]
     return same
-
-
-def _stand_ins(row: Row, names: AxisLabels) -> str:
-    pairs = [
-        (ours, names.substituted.get(level, {}).get(ours))
-        for level, ours in row["cell"].specs.items()
-    ]
-    return "; ".join(f"{ours} for {theirs}" for ours, theirs in pairs if theirs)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError
 from gleak.core.markup import table_in_markdown, to_markdown
-from gleak.core.settings import Scale, Settings
+from gleak.core.settings import SCALES, Scale, Settings
 from gleak.core.yaml_input import load_mapping, read_model
 from gleak.figures.canvas.tables import table_in_page
 from gleak.figures.draw import differing_cells, draw
@@ -34,7 +34,6 @@ from gleak.metrics.score_table import read_scores
 from gleak.runtime import provenance
 from gleak.studies.cell import Cell, Paths
 from gleak.studies.estimate import format_duration, hours, plan_study
-from gleak.studies.grid import Grid
 from gleak.studies.machine import Machine
 from gleak.studies.refusals import levels_of
 from gleak.studies.stage_files import (
@@ -50,24 +49,22 @@ from gleak.studies.study import Study
 
 SUFFIX = ".csv.gz"
 CONDITIONS = "conditions.yaml"
-COLOURS = 256
+LETTERS = 12  # of a digest
 LAST_LEVEL = {"training": model_of, "crafting": parameters_of, "attack": reconstruction_of}
 """Last level of a cell -> the file that its last job makes."""
-COMPRESSION = {"method": "gzip", "mtime": 0}
-"""Of tables; without a time, so that equal tables give equal bytes."""
 
 
 class Conditions(BaseModel):
-    """Conditions under which the scores of a grid were computed.
+    """Conditions under which the scores of a grid were computed, by the jobs of the last level.
 
     Args:
         commits: of gleak's source; several if the run was continued after a change.
         versions: of gleak and torch.
-        devices: that computed the last level of each cell.
+        devices: that computed the cells.
         threads: of a job.
         begun, ended: times of the first and the last job, in UTC.
         cells: number of cells that were computed.
-        cpu_hours: of the jobs of the last level, without the jobs that they depend on.
+        cpu_hours: without the jobs that these depend on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -89,14 +86,7 @@ def finished_grids(study: Study, scale: Scale, results: Path) -> list[str]:
 
 
 def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Path) -> Conditions:
-    """Copy the table of a finished grid into a record, with its conditions.
-
-    Args:
-        study: the study.
-        grid: name of the grid.
-        scale: of the run.
-        results: ``results_dir`` of the run.
-        folder: of the record.
+    """Copy the table of a finished grid into the folder of a record, with its conditions.
 
     Raises:
         ArtifactError: the grid has no table; names the command that makes it.
@@ -107,7 +97,11 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
         command = f"snakemake {shlex.quote(str(table))}"
         raise ArtifactError(f"{table}: not computed yet; run: {command}")
     scores = read_scores([table])
-    conditions = conditions_of(_computed(study.grid(grid, scale), scores), results)
+    refused = set(refusals(scores).index)
+    cells = study.grid(grid, scale).cells
+    conditions = conditions_of(
+        [cell for cell in cells if tuple(levels_of(cell).values()) not in refused], results
+    )
     folder.mkdir(parents=True, exist_ok=True)
     with atomic(folder / f"{grid}{SUFFIX}") as temporary:
         scores.to_csv(
@@ -115,16 +109,13 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
             index=False,
             float_format="%.6g",
             lineterminator="\n",
-            compression=COMPRESSION,
+            compression={"method": "gzip", "mtime": 0},  # equal tables give equal bytes
         )
-    _write_conditions({**read_conditions(folder), grid: conditions}, folder)
+    recorded = {**read_conditions(folder), grid: conditions}
+    content = {name: facts.model_dump() for name, facts in sorted(recorded.items())}
+    with atomic(folder / CONDITIONS) as temporary:
+        temporary.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return conditions
-
-
-def _computed(grid: Grid, scores: pd.DataFrame) -> list[Cell]:
-    """Return the cells of a grid that no job has refused."""
-    refused = set(refusals(scores).index)
-    return [cell for cell in grid.cells if tuple(levels_of(cell).values()) not in refused]
 
 
 def conditions_of(cells: Sequence[Cell], results: Path) -> Conditions:
@@ -163,17 +154,10 @@ def read_conditions(folder: Path) -> dict[str, Conditions]:
     }
 
 
-def _write_conditions(conditions: Mapping[str, Conditions], folder: Path) -> None:
-    content = {grid: facts.model_dump() for grid, facts in sorted(conditions.items())}
-    with atomic(folder / CONDITIONS) as temporary:
-        temporary.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-
-
 def record_picture(study: Study, figure: str, scale: Scale, results: Path, folder: Path) -> bool:
     """Copy the picture of a figure of reconstructions into a record, in 256 colours.
 
-    Returns:
-        False if the run has not drawn it, or if it is drawn from scores.
+    Return False if the run has not drawn it, or if it is drawn from scores.
     """
     from PIL import Image
 
@@ -183,28 +167,19 @@ def record_picture(study: Study, figure: str, scale: Scale, results: Path, folde
         return False
     folder.mkdir(parents=True, exist_ok=True)
     with Image.open(drawn) as picture, atomic(folder / drawn.name) as temporary:
-        picture.convert("RGB").quantize(COLOURS).save(temporary, format="PNG", optimize=True)
+        picture.convert("RGB").quantize(256).save(temporary, format="PNG", optimize=True)
     return True
-
-
-LETTERS = 12  # of a digest
 
 
 @dataclass(frozen=True)
 class Record:
-    """A recorded run of a study at one scale.
-
-    Args:
-        study: as declared now.
-        scale: of the run.
-        folder: of the record; see `gleak.figures.recorded`.
-        published: the paper's values; None if there are none.
-    """
+    """A recorded run of a study, as it is declared now, at one scale."""
 
     study: Study
     scale: Scale
     folder: Path
     published: Path | None
+    """The paper's values; None if there are none."""
 
     @property
     def conditions(self) -> dict[str, Conditions]:
@@ -212,19 +187,15 @@ class Record:
         known = self.study.grids
         return {name: c for name, c in read_conditions(self.folder).items() if name in known}
 
-    @property
-    def papers(self) -> pd.DataFrame:
-        """The paper's values."""
-        return empty_published() if self.published is None else read_published(self.published)
-
     @cached_property
-    def current(self) -> list[str]:
-        """Recorded grids whose cells are those that the study declares now."""
-        return [name for name in self.conditions if not self._differs(name)]
-
-    def _differs(self, grid: str) -> bool:
-        table = read_scores([self.table(grid)])
-        return bool(differing_cells(table, self.study.grid(grid, self.scale)))
+    def current(self) -> dict[str, pd.DataFrame]:
+        """Scores of the recorded grids whose cells are those that the study declares now."""
+        tables = {name: read_scores([self.table(name)]) for name in self.conditions}
+        return {
+            name: table
+            for name, table in tables.items()
+            if not differing_cells(table, self.study.grid(name, self.scale))
+        }
 
     def table(self, grid: str) -> Path:
         """Return the file with the scores of a grid."""
@@ -234,9 +205,7 @@ class Record:
 def write_results(record: Record, page: Path) -> None:
     """Write the page of a record, and the pictures that it shows beside the record.
 
-    Args:
-        record: the recorded run.
-        page: Markdown file, in the folder that contains that of the record.
+    The page, in Markdown, is in the folder that contains that of the record.
 
     Raises:
         ArtifactError: nothing is recorded, or a table is missing.
@@ -247,52 +216,50 @@ def write_results(record: Record, page: Path) -> None:
             f"{record.folder}: nothing is recorded; after a run: gleak record "
             f"{shlex.quote(record.study.name)} --scale {record.scale}"
         )
-    parts = [_head(record), _judge(record), *_draw(record), _describe(record), *_left_out(record)]
-    with atomic(page) as temporary:
-        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-
-
-def _head(record: Record) -> str:
     study = record.study
-    return (
+    head = (
         f"# `{study.name}`: results at the scale `{record.scale}`\n\n"
         f"{to_markdown(study.paper)}. Written by `make results STUDY={study.name}` from the scores "
         f"in [{record.folder.name}/]({record.folder.name}/{CONDITIONS}); comments are in the notes."
     )
+    parts = [head, *_judge(record), *_draw(record), *_describe(record), *_left_out(record)]
+    with atomic(page) as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _judge(record: Record) -> str:
+def _judge(record: Record) -> list[str]:
     """Return the verdicts on the claims whose grids are recorded as they are declared now."""
-    tables = {name: read_scores([record.table(name)]) for name in record.current}
+    tables = record.current
     judged = [claim for claim in record.study.expectations if claim.grid in tables]
     study = replace(record.study, expectations=judged)
-    verdicts = judge_claims(study, record.scale, tables, record.papers)
+    papers = empty_published() if record.published is None else read_published(record.published)
+    verdicts = judge_claims(study, record.scale, tables, papers)
     counts = verdicts["verdict"].value_counts()
-    lines = [
+    return [
         "## Verdicts",
         ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in VERDICTS) + ".",
         verdicts_in_markdown(verdicts.drop(columns="level")),
     ]
-    return "\n\n".join(lines)
 
 
 def _draw(record: Record) -> Iterator[str]:
     """Yield the section of each figure."""
     with TemporaryDirectory() as place:
         for name, spec in record.study.figures.items():
-            shown = _shown(record, name, Path(place))
-            if shown:
-                title = f"## {to_markdown(spec.title or name)}"
+            if shown := _shown(record, name, Path(place)):
                 origin = f"{spec.reproduces}. " if spec.reproduces else ""
-                yield "\n\n".join([title, to_markdown(f"{origin}{spec.caption}"), shown])
+                yield f"## {to_markdown(spec.title or name)}"
+                yield to_markdown(f"{origin}{spec.caption}")
+                yield shown
 
 
 def _shown(record: Record, figure: str, place: Path) -> str:
     """Return a figure as Markdown: its table, its picture, or why it is not shown; or nothing."""
     spec = record.study.figure(figure)
     picture = record.folder / f"{figure}.png"
+    link = f"![{to_markdown(spec.title or figure)}]({record.folder.name}/{picture.name})"
     if spec.needs == "reconstructions" or not spec.grids:
-        return _picture(record, picture) if picture.is_file() else ""
+        return link if picture.is_file() else ""
     if not all(grid in record.conditions for grid in spec.grids):
         return ""
     if not all(grid in record.current for grid in spec.grids):
@@ -302,15 +269,10 @@ def _shown(record: Record, figure: str, place: Path) -> str:
     if ".html" in spec.suffixes:
         return table_in_page((place / f"{figure}.html").read_text(encoding="utf-8"))
     shutil.copyfile(place / f"{figure}.png", picture)
-    return _picture(record, picture)
+    return link
 
 
-def _picture(record: Record, picture: Path) -> str:
-    title = record.study.figure(picture.stem).title or picture.stem
-    return f"![{to_markdown(title)}]({record.folder.name}/{picture.name})"
-
-
-def _describe(record: Record) -> str:
+def _describe(record: Record) -> list[str]:
     """Return the conditions of each grid."""
     rows = [
         {
@@ -328,17 +290,17 @@ def _describe(record: Record) -> str:
     ]
     total = sum(facts.cpu_hours for facts in record.conditions.values())
     note = f"{total:.1f} CPU hours in all, of the last jobs of each cell."
-    return "\n\n".join(["## Conditions", table_in_markdown(pd.DataFrame(rows)), note])
+    return ["## Conditions", table_in_markdown(pd.DataFrame(rows)), note]
 
 
-def _left_out(record: Record) -> Iterator[str]:
-    """Yield the section of the grids that are not recorded as declared: cost by the plan, claims.
+def _left_out(record: Record) -> list[str]:
+    """Return the section of the grids that are not recorded as declared: cost by the plan, claims.
 
     The cost is that on the reference machine, so that the page is the same on every machine.
     """
     left = [name for name in record.study.grids if name not in record.current]
     if not left:
-        return
+        return []
     plans = plan_study(record.study, Settings(studies=[record.study.name], scale=record.scale))
     claims = record.study.expectations
     rows = [
@@ -350,18 +312,10 @@ def _left_out(record: Record) -> Iterator[str]:
         for name in left
     ]
     note = "Not run with the cells declared now; time on one core as `gleak plan` estimates it."
-    yield "\n\n".join(["## Not run", note, table_in_markdown(pd.DataFrame(rows))])
+    return ["## Not run", note, table_in_markdown(pd.DataFrame(rows))]
 
 
 def records_of(study: Study, folder: Path, published: Path | None) -> list[Record]:
-    """Return the records of a study, one for each recorded scale.
-
-    Args:
-        study: the study.
-        folder: with a folder for each study, and in it one for each scale.
-        published: the paper's values.
-    """
-    records = [
-        Record(study, scale, folder / study.name / scale, published) for scale in get_args(Scale)
-    ]
+    """Return the records of a study, one for each recorded scale: ``folder/<study>/<scale>``."""
+    records = [Record(study, scale, folder / study.name / scale, published) for scale in SCALES]
     return [record for record in records if read_conditions(record.folder)]

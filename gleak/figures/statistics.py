@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from gleak.clients.base import ClientSpec
 from gleak.core.lazy import pandas as pd
+from gleak.figures.intervals import mean_interval
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
 from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric, read_spec
 from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import Over, Statistic
+from gleak.studies.figure_spec import FigureData, GridFigure, Over, Statistic
 from gleak.studies.refusals import levels_of
 
 Row = Mapping[str, Any]
@@ -49,6 +51,11 @@ def table_of(cells: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CELL, "cell"])
 
 
+def chosen_cells(figure: GridFigure, material: FigureData) -> pd.DataFrame:
+    """Return a table of the cells that a figure shows."""
+    return table_of(figure.chosen(material.names, cells_of(material.scores)))
+
+
 def refusals(scores: pd.DataFrame) -> pd.Series:
     """Return the reason of each refused cell, by its levels."""
     rows = scores[scores["status"] == REFUSED].drop_duplicates(CELL)
@@ -63,40 +70,28 @@ def select(scores: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
 
 
 def counted(scores: pd.DataFrame, metric: str, over: Over) -> pd.DataFrame:
-    """Select the rows of one metric that enter a statistic.
+    """Select the rows of one metric, a canonical spec, that enter a statistic.
 
     Rows without a value do not: unavailable values, and distances of unmatched samples (whose
     success is 0). A sample is successful if its ``success_content`` is 1, a victim (for metrics
-    with one number per batch) if all its samples are.
-
-    Args:
-        scores: in the form of `gleak.metrics.score_table`.
-        metric: canonical spec.
-        over: all rows; only those of successful reconstructions; or these, and all rows of a cell
-            without any success, as the failed attacks ended when their budget was exhausted (CPL,
-            section 4.2, on Table 7).
-
-    Returns:
-        The rows, with the column ``failed``: True if they count because their cell has no success.
+    with one number per batch) if all its samples are. Where a cell has no success,
+    ``successful_else_all`` selects all of its rows, as failed attacks ended when their budget was
+    exhausted (CPL, section 4.2, on Table 7); their column ``failed`` is True.
     """
     rows = scores[(scores["metric"] == metric) & (scores["status"] != UNAVAILABLE)]
     rows = rows[rows["value"].notna()].assign(failed=False)
     if over == "all":
         return rows
-    successful = _is_successful(rows, scores)
-    if over == "successful":
-        return rows[successful]
-    some = rows.assign(some=successful).groupby(CELL)["some"].transform("any")
-    return rows.assign(failed=~some)[successful | ~some]
-
-
-def _is_successful(rows: pd.DataFrame, scores: pd.DataFrame) -> np.ndarray:
     success = scores[scores["metric"] == SUCCESS]
     recovered, lost = success[success["value"] == 1], success[success["value"] != 1]
     whole = _keys(recovered, VICTIM).difference(_keys(lost, VICTIM))
     by_victim = _keys(rows, VICTIM).isin(whole)
     by_sample = _keys(rows, SAMPLE).isin(_keys(recovered, SAMPLE))
-    return np.where(rows["sample"].isna(), by_victim, by_sample)
+    successful = np.where(rows["sample"].isna(), by_victim, by_sample)
+    if over == "successful":
+        return rows[successful]
+    some = rows.assign(some=successful).groupby(CELL)["some"].transform("any")
+    return rows.assign(failed=~some)[successful | ~some]
 
 
 def _keys(rows: pd.DataFrame, columns: list[str]) -> pd.MultiIndex:
@@ -109,12 +104,8 @@ def summarise(
 ) -> pd.DataFrame:
     """Compute one statistic of one metric for each cell, in order of first appearance.
 
-    Args:
-        scores: in the form of `gleak.metrics.score_table`.
-        metric: its spec.
-        statistic: of the counted rows; var and std are unbiased (divided by n - 1); best is the
-            mean over victims of the best sample of each, as in MKOR's tables.
-        over: the rows that count, see `counted`.
+    Statistics are of the rows that are `counted`. Var and std are unbiased (divided by n - 1);
+    best is the mean over victims of the best sample of each, as in MKOR's tables.
 
     Returns:
         The levels and metric, statistic, over, failed (no success, so ours is over the failed),
@@ -126,9 +117,14 @@ def summarise(
     rows = counted(scores, name, over)
     entering = rows.groupby(CELL)
     all_rows = scores[scores["metric"] == name].groupby(CELL).size()
+    if statistic == "best":
+        best = rows.groupby(VICTIM)["value"].agg(_victim_statistic(metric, statistic))
+        ours = best.groupby(level=CELL).mean()
+    else:
+        ours = entering["value"].agg(statistic)
     table = cells.assign(metric=name, statistic=statistic, over=over)
     table["failed"] = entering["failed"].any().reindex(cells.index, fill_value=False)
-    table["ours"] = _aggregate(rows, metric, statistic).reindex(cells.index)
+    table["ours"] = ours.reindex(cells.index)
     table["count"] = entering.size().reindex(cells.index, fill_value=0)
     table["rows"] = all_rows.reindex(cells.index, fill_value=0)
     table["reason"] = refusals(scores).reindex(cells.index, fill_value="")
@@ -140,23 +136,19 @@ def average_batches(
 ) -> pd.Series:
     """Compute the value of each batch of true samples; batches are independent, samples are not.
 
-    Args:
-        rows: rows of the metric.
-        metric: its spec.
-        statistic: value of a victim: the mean of its samples, or the best. Victims with the same
-            samples (`gleak.clients.base.ClientSpec.repeats`) are averaged.
+    The value of a victim is the mean of its samples, or the best. Victims with the same samples
+    (`gleak.clients.base.ClientSpec.repeats`) are averaged.
 
     Returns:
         The values by `BATCH`; a trained model, or broadcast parameters, are one batch.
     """
+
+    def repeats(client: str) -> int:
+        return cast(ClientSpec, read_spec("client", client)).repeats if client else 1
+
     values = rows.groupby(VICTIM, as_index=False)["value"].agg(_victim_statistic(metric, statistic))
-    values["batch"] = values["victim"] // values["client"].map(_repeats)
+    values["batch"] = values["victim"] // values["client"].map(repeats)
     return values.groupby(BATCH)["value"].mean()
-
-
-def _repeats(client: str) -> int:
-    """Return how many victims in a row have one batch; 1 for cells without clients."""
-    return cast(ClientSpec, read_spec("client", client)).repeats if client else 1
 
 
 def _victim_statistic(metric: MetricSpec, statistic: str) -> str:
@@ -169,12 +161,12 @@ def _victim_statistic(metric: MetricSpec, statistic: str) -> str:
 def spread_over_victims(
     scores: pd.DataFrame, metric: MetricSpec, over: Over = "all"
 ) -> pd.DataFrame:
-    """Compute the spread of a metric over the batches of each cell, see `average_batches`.
+    """Compute the spread of a metric over the batches (`average_batches`) of cells with values.
 
     Returns:
-        By cell, for cells with values: ``victims``, the number of batches, and ``spread``, the
-        standard deviation (unbiased, divided by n - 1). NaN for a single batch, for equal values,
-        and for success rates, of which mean and number say everything.
+        By cell: ``victims``, the number of batches, and ``spread``, the standard deviation
+        (unbiased, divided by n - 1). NaN for a single batch, for equal values, and for success
+        rates, of which mean and number say everything.
     """
     means = average_batches(counted(scores, str(metric), over), metric).groupby(level=CELL)
     spread = means.std()
@@ -185,14 +177,14 @@ def spread_over_victims(
 def band_over_victims(
     scores: pd.DataFrame,
     metric: MetricSpec,
-    over: Over,
-    band: Callable[[np.ndarray], tuple[float, float]],
+    over: Over = "all",
+    band: Callable[[np.ndarray], tuple[float, float]] | None = None,
 ) -> pd.DataFrame:
-    """Compute the ends of a band for each cell, from the values of its batches.
+    """Compute the ends ``low`` and ``high`` of a band for each cell with values.
 
-    Returns:
-        By cell, for cells with values: ``low`` and ``high``.
+    The band is computed of the values of its batches; without one, `mean_interval`.
     """
+    band = band or partial(mean_interval, binary=metric.binary)
     cells = average_batches(counted(scores, str(metric), over), metric).groupby(level=CELL)
     ends = [band(batches.to_numpy()) for _, batches in cells]
     return pd.DataFrame(ends, cells.size().index, columns=["low", "high"]).reset_index()
@@ -201,11 +193,8 @@ def band_over_victims(
 def worse_than_blind(summary: pd.DataFrame, metric: MetricSpec) -> pd.Series:
     """Return True for each row of a summary that is worse than the blind control of its setting.
 
-    Only metrics of single samples, which measure the quality of reconstructions, are compared.
-
-    Args:
-        summary: from `summarise`, of one metric and statistic; with the rows of blind, if any.
-        metric: its spec.
+    The summary (`summarise`) is of one metric and statistic, with the rows of blind, if any. Only
+    metrics of single samples, which measure the quality of reconstructions, are compared.
     """
     blind = summary[summary["attack"] == BLIND]
     compared = metric.level == "attack" and metric.per == "sample" and not blind.empty
@@ -217,20 +206,8 @@ def worse_than_blind(summary: pd.DataFrame, metric: MetricSpec) -> pd.Series:
     return sign * summary["ours"] < sign * theirs.reindex(summary.index)
 
 
-def _aggregate(rows: pd.DataFrame, metric: MetricSpec, statistic: Statistic) -> pd.Series:
-    """Compute the statistic of each cell."""
-    if statistic != "best":
-        return rows.groupby(CELL)["value"].agg(statistic)
-    best = _victim_statistic(metric, statistic)
-    return rows.groupby(VICTIM)["value"].agg(best).groupby(level=CELL).mean()
-
-
 def why_missing(metric: str) -> str:
-    """Return what to say of a metric that has no value in any cell of a figure.
-
-    Args:
-        metric: its spec.
-    """
+    """Return what to say of a metric that has no value in any cell of a figure."""
     if read_metric(metric).weights:
         return "could not be computed: its weights are missing (make weights)"
     return "could not be computed here, the logs of scoring say why"

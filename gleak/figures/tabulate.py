@@ -15,8 +15,6 @@ from gleak.studies.axis_labels import BLIND
 
 logger = logging.getLogger(__name__)
 
-ORDER = [*CELL, "victim", "sample", "metric"]
-
 
 def tabulate(
     scores: Sequence[Path],
@@ -24,18 +22,15 @@ def tabulate(
     refused: Sequence[Mapping[str, str]] = (),
     networks: int = 1,
 ) -> pd.DataFrame:
-    """Concatenate the scores of a grid's cells into one sorted table.
+    """Concatenate the scores of a grid's cells, in any order, into one sorted table.
 
-    Logs a warning for each attack that was granted extra knowledge.
+    Logs a warning for each attack that was granted extra knowledge. Equal inputs give equal bytes.
 
     Args:
-        scores: ``scores.csv`` of every cell and control, in any order.
-        output: table to write; equal inputs give equal bytes.
+        scores: ``scores.csv`` of every cell and control.
+        output: table to write.
         refused: levels of the cells that were refused before any job, and the ``reason``.
         networks: repetitions of each training; if there are several, each is a victim.
-
-    Returns:
-        The table, in the form of `gleak.metrics.score_table`.
 
     Raises:
         ArtifactError: if a file is missing or is not a table of scores.
@@ -43,9 +38,11 @@ def tabulate(
     left_out = [refused_scores(each, each["reason"]) for each in refused]
     computed = read_scores(scores)
     joined = pd.concat([computed if networks == 1 else _as_victims(computed), *left_out])
-    table = joined.sort_values(ORDER, na_position="first", ignore_index=True)
-    for warning in _granted(table):
-        logger.warning("implausible evaluation: %s", warning)
+    order = [*CELL, "victim", "sample", "metric"]
+    table = joined.sort_values(order, na_position="first", ignore_index=True)
+    used = table[(table["grants"] != "") & (table["attack"] != BLIND)]
+    for attack, grants in used[["attack", "grants"]].drop_duplicates().to_numpy():
+        logger.warning("implausible evaluation: %s is granted %s", attack, grants)
     save_scores(table, output)
     return table
 
@@ -57,9 +54,3 @@ def _as_victims(table: pd.DataFrame) -> pd.DataFrame:
     numbers = {text: spec.repetition for text, spec in specs.items()}
     training = table["training"]
     return table.assign(training=training.map(first), victim=training.map(numbers))
-
-
-def _granted(table: pd.DataFrame) -> list[str]:
-    used = table[(table["grants"] != "") & (table["attack"] != BLIND)]
-    pairs = used[["attack", "grants"]].drop_duplicates()
-    return [f"{row['attack']} is granted {row['grants']}" for _, row in pairs.iterrows()]

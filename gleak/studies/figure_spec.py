@@ -156,6 +156,8 @@ class FigureSpec(Spec):
 class GridFigure(FigureSpec):
     """Base class of figures that are drawn from the scores of a grid."""
 
+    shows_controls: ClassVar[bool] = True
+
     grid: str = Field(description="the grid of the study that is drawn")
     where: dict[str, str] = parameter({}, "level: spec, to draw only part of the grid")
 
@@ -186,12 +188,13 @@ class GridFigure(FigureSpec):
     def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that the figure shows; controls only if it distinguishes attacks.
 
-        If it does not distinguish the crafting, each control is there once for all craftings.
+        Kinds without `shows_controls` show none. If the crafting is not distinguished, each control
+        is there once for all craftings.
         """
         wanted = names.select(self.where)
         kept = [c for c in cells if all(c.specs[level] == wanted[level] for level in wanted)]
         levels = {*(axis.level for axis in self.axes), *wanted}
-        if "attack" not in levels:
+        if "attack" not in levels or not self.shows_controls:
             return without_controls(kept)
         return kept if "crafting" in levels else merge_controls(kept)
 

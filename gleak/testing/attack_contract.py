@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -39,12 +39,7 @@ T = TypeVar("T")
 VICTIMS = 3
 UNLIKE = 4
 """Victims whose updates differ in kind."""
-PARTS = slice(1), slice(1, None)
-"""One of them alone, and a shard of the others."""
 SIZES = (1, 2)
-LEAN = {"rounds": 2, "restarts": 1, "budget": 2}
-"""Fields whose defaults take long."""
-STRONG_DEFENSES = ("gaussian+std=10", "signsgd")
 
 
 def check_attack(attack: str | AttackSpec | type[AttackSpec]) -> None:
@@ -71,10 +66,17 @@ def check_attack(attack: str | AttackSpec | type[AttackSpec]) -> None:
     spec: AttackSpec = as_spec("attack", attack)
     check_registered(spec)
     with TemporaryDirectory() as folder:
-        cells = TinyCells(Path(folder))
-        cases = [case for case in all_cases(cells, spec) if case.is_supported(spec)]
+        cells, cases, refusals = TinyCells(Path(folder)), [], []
+        for modality, size in product(sorted(spec.modalities), SIZES):
+            case = AttackCase(cells, modality, size)
+            try:
+                case.simulate(spec)
+            except IncompatibleError as error:
+                refusals.append(error)
+            else:
+                cases.append(case)
         if not cases:
-            next(all_cases(cells, spec)).simulate(spec)
+            raise refusals[0]
         wanted = [*CHECKS, *(CHECKS_OF_SEARCHES if is_search(spec) else ())]
         checks: list[Callable[[], None]]
         checks = [partial(check, case, spec) for case in cases for check in wanted]
@@ -86,13 +88,7 @@ def check_attack(attack: str | AttackSpec | type[AttackSpec]) -> None:
 
 @dataclass(frozen=True)
 class AttackCase:
-    """Tiny victims of attacks.
-
-    Args:
-        cells: where they are made.
-        modality: "image" or "tabular".
-        size: samples of a victim.
-    """
+    """Tiny victims of attacks, of a number of samples each."""
 
     cells: TinyCells
     modality: str = "image"
@@ -114,14 +110,6 @@ class AttackCase:
         model = fitting_model(self.modality, attack=str(spec), **levels)
         return self.cells.simulate(self.modality, model=model, **levels)
 
-    def is_supported(self, spec: AttackSpec) -> bool:
-        """Return True if a model of these tests fits the attack."""
-        try:
-            self.simulate(spec)
-        except IncompatibleError:
-            return False
-        return True
-
     def observe(
         self, spec: AttackSpec, seed: int = 5, defense: str = "none", victims: slice = slice(None)
     ) -> Observation:
@@ -129,21 +117,15 @@ class AttackCase:
         return self.cells.observe(self.simulate(spec, defense), spec, seed, victims=victims)
 
 
-def all_cases(cells: TinyCells, spec: AttackSpec) -> Iterator[AttackCase]:
-    """Yield the cases of an attack's modalities, with every batch size."""
-    for modality in sorted(spec.modalities):
-        for size in SIZES:
-            yield AttackCase(cells, modality, size)
-
-
 def shortened(spec: AttackSpec, iterations: int = 2, lean: bool = True) -> AttackSpec:
-    """Return an attack with a small budget."""
+    """Return an attack with a small budget; lean: also of other fields that take long."""
     known = type(spec).model_fields
     fields = {name: iterations for name in known if name.endswith("iterations")}
     if lean:
-        fields |= {name: value for name, value in LEAN.items() if name in known}
-    found: AttackSpec = changed(spec, fields)
-    return found
+        small = {"rounds": 2, "restarts": 1, "budget": 2}
+        fields |= {name: value for name, value in small.items() if name in known}
+    short: AttackSpec = changed(spec, fields)
+    return short
 
 
 def is_search(spec: AttackSpec) -> bool:
@@ -191,10 +173,9 @@ def check_repeatable(case: AttackCase, spec: AttackSpec) -> None:
     spec = shortened(spec)
     seen, untouched = (case.observe(spec) for _ in range(2))
     _check_same(spec.reconstruct(seen), spec.reconstruct(seen), f"{spec}: run twice")
-    parts = [(seen.update, untouched.update)]
-    parts.append((seen.model.state_dict(), untouched.model.state_dict()))
-    for values, expected in parts:
-        for key, value in expected.items():
+    for part in (lambda one: one.update, lambda one: one.model.state_dict()):
+        values = part(seen)
+        for key, value in part(untouched).items():
             assert torch.equal(values[key], value), f"{spec} changed {key} of the observation"
 
 
@@ -214,31 +195,39 @@ def check_seed(case: AttackCase, spec: AttackSpec) -> None:
 def check_single_victim(case: AttackCase, spec: AttackSpec) -> None:
     """Check that a victim's result does not depend on the others attacked with it.
 
-    The first victim's update is as it was sent, the second's is noisy if it is that of a batch,
-    every other column of the third's is zero, and so is all of the fourth's. The check is repeated
-    with updates of which the first two victims sent few values and the others most. It computes in
-    double precision, since L-BFGS amplifies rounding errors without bound.
+    It computes in double precision, since L-BFGS amplifies rounding errors without bound.
     """
     spec = shortened(spec, iterations=1)
     seen = _unlike_each_other(_doubled(case.observe(spec)))
+    uniform, normal = (partial(draw, dtype=torch.double) for draw in (torch.rand, torch.randn))
     for every in (seen, _sent_in_part(seen)):
-        with _double_precision():
+        with patch.object(torch, "rand", uniform), patch.object(torch, "randn", normal):
             together = spec.reconstruct(every)
-            for rows in PARTS:
-                _check_part(spec.reconstruct(every.of_victims(rows)), together, rows, spec)
+            for rows, which in ((slice(1), "a victim alone"), (slice(1, None), "a shard")):
+                part = spec.reconstruct(every.of_victims(rows))
+                error = np.abs(part.inputs - together.inputs[rows]).max()
+                others = "from the same among others"
+                assert error <= 1e-6, f"{spec}: {which} differs by {error:g} {others}"
+                for name in ("labels", "converged"):
+                    same = np.array_equal(getattr(part, name), getattr(together, name)[rows])
+                    assert same, f"{spec}: {which} differs in {name} {others}"
 
 
 def _unlike_each_other(seen: Observation) -> Observation:
-    """Return victims whose updates differ in kind; see `check_single_victim`."""
+    """Return victims whose updates differ in kind.
+
+    That of the first is as it was sent, that of the second is noisy if it is of a batch, every
+    other column of the third's is zero, and so is all of the fourth's.
+    """
     victims = seen.of_victims(np.arange(UNLIKE) % VICTIMS)
     stream = torch.Generator().manual_seed(0)
     update = {}
     for name, value in victims.update.items():
-        update[name] = found = value.clone()
+        update[name] = unlike = value.clone()
         noise = torch.randn(value[1].shape, generator=stream).to(value)
-        found[1] += (seen.batch_size > 1) * value[1].square().mean().sqrt() * noise
-        found[2, ..., ::2] = 0
-        found[3] = 0
+        unlike[1] += (seen.batch_size > 1) * value[1].square().mean().sqrt() * noise
+        unlike[2, ..., ::2] = 0
+        unlike[3] = 0
     return replace(victims, update=update, victim_ids=np.arange(UNLIKE))
 
 
@@ -254,30 +243,10 @@ def _sent_in_part(seen: Observation) -> Observation:
     return replace(seen, sent=sent, update=update)
 
 
-def _check_part(
-    part: Reconstruction, together: Reconstruction, rows: slice, spec: AttackSpec
-) -> None:
-    """Check that some victims have the same results as among all."""
-    which = "a victim alone" if len(part.inputs) == 1 else "a shard"
-    error = np.abs(part.inputs - together.inputs[rows]).max()
-    assert error <= 1e-6, f"{spec}: {which} differs by {error:g} from the same among others"
-    for name in ("labels", "converged"):
-        same = np.array_equal(getattr(part, name), getattr(together, name)[rows])
-        assert same, f"{spec}: {which} differs in {name} from the same among others"
-
-
-@contextmanager
-def _double_precision() -> Iterator[None]:
-    """Let torch draw in double precision."""
-    uniform, normal = (partial(draw, dtype=torch.double) for draw in (torch.rand, torch.randn))
-    with patch.object(torch, "rand", uniform), patch.object(torch, "randn", normal):
-        yield
-
-
 def _doubled(seen: Observation) -> Observation:
     """Return an observation in double precision."""
 
-    def each(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def double(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {
             key: value.double() if value.is_floating_point() else value
             for key, value in values.items()
@@ -285,9 +254,9 @@ def _doubled(seen: Observation) -> Observation:
 
     return replace(
         seen,
-        update=each(seen.update),
-        broadcast=each(seen.broadcast),
-        granted=each(seen.granted),
+        update=double(seen.update),
+        broadcast=double(seen.broadcast),
+        granted=double(seen.granted),
         knowledge={name: network.double() for name, network in seen.knowledge.items()},
         model=seen.model.double(),
     )
@@ -316,7 +285,7 @@ def check_objective(case: AttackCase, spec: AttackSpec) -> None:
 def check_defended(case: AttackCase, spec: AttackSpec) -> None:
     """Check that strong noise, and signs without magnitudes, do not break an attack."""
     spec = shortened(spec)
-    for defense in STRONG_DEFENSES:
+    for defense in ("gaussian+std=10", "signsgd"):
         found = spec.reconstruct(case.observe(spec, defense=defense))
         _check_valid(found, f"result of {spec} under {defense}")
 
@@ -344,8 +313,7 @@ def check_known_labels(spec: AttackSpec) -> None:
 def run_interrupted(job: Callable[[], T]) -> tuple[T, int]:
     """Run a job until it ends, asking it to stop at a later step in every attempt.
 
-    Args:
-        job: does the work inside a `Journal`; called again after each stop.
+    The job does its work inside a `Journal`, and is called again after each stop.
 
     Returns:
         Its result, and the number of times that it was stopped.
@@ -390,6 +358,4 @@ CHECKS: tuple[Callable[[AttackCase, AttackSpec], None], ...] = (
     check_defended,
     check_interrupted,
 )
-"""Checks of one attack on victims of one modality and batch size."""
 CHECKS_OF_SEARCHES = (check_seed, check_objective)
-"""Further checks of attacks that evaluate an objective again and again."""

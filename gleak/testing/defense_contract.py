@@ -51,17 +51,14 @@ def check_defense(defense: str | DefenseSpec | type[DefenseSpec]) -> None:
 
 
 def random_stream(seed: int = 0) -> torch.Generator:
-    """Return a random stream."""
     return torch.Generator().manual_seed(seed)
 
 
 def small_update(rounds: int = 2, scale: float = 1.0) -> dict[str, Tensor]:
     """Return an update of `small_network`, the same in every call; Shape (R, *shape)."""
-    numbers = random_stream(9)
-    return {
-        name: scale * torch.randn(rounds, *shape, generator=numbers)
-        for name, shape in SHAPES.items()
-    }
+    stream = random_stream(9)
+    shapes = SHAPES.items()
+    return {name: scale * torch.randn(rounds, *shape, generator=stream) for name, shape in shapes}
 
 
 def small_network() -> nn.Module:
@@ -123,10 +120,10 @@ def check_with_samples(spec: DefenseSpec) -> None:
         after = with_samples(spec, small_update(rounds), small_network())
         assert list(after) == list(SHAPES), f"{spec} with samples returns {list(after)}"
         for key, value in small_update(rounds).items():
-            found = after[key]
-            kept = (found.shape, found.dtype) == (value.shape, value.dtype)
-            assert kept, f"{spec} with samples: {key} is {found.dtype} {tuple(found.shape)}"
-            assert not found.requires_grad, f"{spec} with samples: {key} requires a gradient"
+            own, where = after[key], f"{spec} with samples: {key}"
+            kept = (own.shape, own.dtype) == (value.shape, value.dtype)
+            assert kept, f"{where} is {own.dtype} {tuple(own.shape)}"
+            assert not own.requires_grad, f"{where} requires a gradient"
 
 
 def check_randomness_with_samples(spec: DefenseSpec) -> None:
@@ -146,12 +143,11 @@ def check_client_kept(spec: DefenseSpec) -> None:
         assert torch.equal(computed[key], value), f"{spec} changes the client's own {key}"
     for key, value in network.state_dict().items():
         assert torch.equal(value, before[key]), f"{spec} changes {key} of the model"
-    layers, parameters = list(network.modules()), list(network.parameters())
-    assert all(layer.training for layer in layers), f"{spec} changes the mode of the model"
-    assert not any(layer._forward_pre_hooks for layer in layers), (
-        f"{spec} leaves hooks in the model"
-    )
-    assert all(each.grad is None for each in parameters), f"{spec} leaves gradients in the model"
+    for layer in network.modules():
+        assert layer.training, f"{spec} changes the mode of the model"
+        assert not layer._forward_pre_hooks, f"{spec} leaves hooks in the model"
+    for parameter in network.parameters():
+        assert parameter.grad is None, f"{spec} leaves gradients in the model"
 
 
 def check_joined(spec: DefenseSpec) -> None:
@@ -176,4 +172,3 @@ CHECKS: tuple[Callable[[DefenseSpec], None], ...] = (
     check_joined,
     check_defense_on_forms,
 )
-"""Checks of one defence."""

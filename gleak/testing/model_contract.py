@@ -46,8 +46,6 @@ PROTOCOLS: tuple[tuple[str, ClientModel], ...] = (
 """Clients, and the attacker's model of them under which the truth has distance zero."""
 LARGEST_DISTANCES = {torch.float64: 1e-12, torch.float32: 1e-6}
 """Relative squared distance of the true samples' gradient to the observed one, by precision."""
-LARGEST_ERROR = 1e-4
-"""Largest relative error of a client's gradient, in single precision."""
 Build = Callable[[tuple[int, ...], int], nn.Module]
 
 
@@ -76,10 +74,16 @@ def check_model(build: Build, shape: tuple[int, ...] = (3, 16, 16), classes: int
     _check_client_gradient(certain, shape, classes)
     double = deterministic_copy(double_copy(certain, random_samples(certain, 2, shape)))
     models = {dtype_of(model): model for model in (double, certain)}
-    ways: dict[str, Any] = {}
-    for model in models.values():
-        for client, client_model in PROTOCOLS:
-            _check_truth(model, parse("client", client), client_model, shape, classes, ways)
+    methods: dict[str, Any] = {}
+    for precision, model in models.items():
+        largest = LARGEST_DISTANCES.get(precision, LARGEST_DISTANCES[torch.float32])
+        for text, client_model in PROTOCOLS:
+            client = parse("client", text)
+            distances = truth_distance(model, client, client_model, shape, classes, methods)
+            assert (distances <= largest).all(), (
+                f"client {client}, {precision}: the distances of the true samples are "
+                f"{distances.tolist()}, more than rounding ({largest:g})"
+            )
     _check_attack(certain, shape, classes)
 
 
@@ -93,13 +97,8 @@ def truth_distance(
 ) -> Tensor:
     """Compute the distance between the true samples' gradient and the observed one in an attack.
 
-    Args:
-        network: network without random layers.
-        client: client that computes the updates of random samples.
-        client_model: the attacker's model of the client.
-        shape: shape of a sample.
-        classes: number of logits.
-        verified_methods: see `gleak.attacks.observation.Observation`.
+    The network has no random layers; the samples are random. The methods of computing gradients
+    that were verified before are not verified again (`Observation.verified_methods`).
 
     Returns:
         Relative squared distance, Shape (V); zero up to rounding if the implementation is correct.
@@ -110,10 +109,10 @@ def truth_distance(
     attack = parse("attack", f"dlg_adam+labels=known+client_model={client_model}")
     with differentiable_kernels(network):
         problem = GradientMatching.of(observation, attack.parts())
-        found = problem.evaluate(inputs.flatten(1)).distance
+        distance = problem.evaluate(inputs.flatten(1)).distance
     if verified_methods is not None:
         verified_methods.update(observation.verified_methods)
-    return found
+    return distance
 
 
 def _check_client_gradient(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
@@ -128,24 +127,7 @@ def _check_client_gradient(network: nn.Module, shape: tuple[int, ...], classes: 
         assert sent.keys() == trained.keys(), "a client must send the parameters that it trains"
         for name, value in zip(trained, values, strict=True):
             error = (sent[name][0] - value).norm()
-            assert error <= LARGEST_ERROR * max(value.norm(), 1e-6), f"{name}: wrong gradient"
-
-
-def _check_truth(
-    network: nn.Module,
-    client: ClientSpec,
-    client_model: ClientModel,
-    shape: tuple[int, ...],
-    classes: int,
-    ways: dict[str, Any],
-) -> None:
-    """Check that the true samples have the observed gradient."""
-    largest = LARGEST_DISTANCES.get(dtype_of(network), LARGEST_DISTANCES[torch.float32])
-    distances = truth_distance(network, client, client_model, shape, classes, ways)
-    assert (distances <= largest).all(), (
-        f"client {client}, {dtype_of(network)}: the distances of the true samples are "
-        f"{distances.tolist()}, more than rounding ({largest:g})"
-    )
+            assert error <= 1e-4 * max(value.norm(), 1e-6), f"{name}: wrong gradient"
 
 
 def _check_attack(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
@@ -154,11 +136,10 @@ def _check_attack(network: nn.Module, shape: tuple[int, ...], classes: int) -> N
     client = parse("client", f"fedsgd+batch_size={size}")
     inputs, labels = _samples(network, size, shape, classes)
     observation = _observe(network, client, inputs, labels, classes)
-    modality = observation.modality
     attack = parse("attack", "invertgrad+labels=known+iterations=2")
     found = reconstruct(attack, observation, 0)
     truth = Private(
-        modality=modality,
+        modality=observation.modality,
         inputs=inputs.numpy(),
         labels=labels.numpy(),
         indices=np.zeros_like(labels.numpy()),
@@ -188,10 +169,9 @@ def _observe(
     batches = zip(inputs, labels, strict=True)
     network = client.run(network)
     updates = [client.compute(network, *batch) for batch in batches]
+    names = updates[0].keys()
     return Observation(
-        update={
-            name: torch.stack([each[name] for each in updates]).detach() for name in updates[0]
-        },
+        update={name: torch.stack([one[name] for one in updates]).detach() for name in names},
         sent={},
         model=independent_copy(network).requires_grad_(False),
         modality="image" if inputs.ndim == 5 else "tabular",

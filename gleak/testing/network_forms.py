@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -15,7 +15,6 @@ from gleak.api.broadcast_model import craft
 from gleak.api.client_update import compute_update
 from gleak.api.given_specs import client_of
 from gleak.api.user_network import examine, prepared_copy
-from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
 from gleak.core.errors import IncompatibleError
@@ -38,7 +37,6 @@ class Reordered(nn.Module):
         self.head, self.body = nn.Linear(WIDTH, CLASSES), nn.Linear(size, WIDTH)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits; Shape (N, *shape) to (N, classes)."""
         logits: Tensor = self.head(self.factor * self.body(inputs.flatten(1)).relu())
         return logits
 
@@ -52,7 +50,6 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits; Shape (N, *shape) to (N, classes)."""
         halves = inputs.flatten(1).unflatten(1, (2, -1))
         logits: Tensor = self.head(self.layer(halves)[0][:, -1])
         return logits
@@ -67,7 +64,6 @@ class WithoutGraph(nn.Module):
         self.mode = mode
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits; Shape (N, *shape) to (N, classes)."""
         with self.mode():
             features = self.body(inputs)
         logits: Tensor = self.head(features.flatten(1))
@@ -75,11 +71,7 @@ class WithoutGraph(nn.Module):
 
 
 def networks_of_forms(shape: Shape) -> Iterator[tuple[str, nn.Module]]:
-    """Yield networks for samples of a shape, with what is unusual in them.
-
-    Args:
-        shape: (3, 8, 8) or (F), with an even F.
-    """
+    """Yield networks for samples of shape (3, 8, 8) or (F), F even, with what is unusual."""
     size = prod(shape)
     yield "layers in another order, an unused one and a scalar", Reordered(size)
     yield "double precision", Reordered(size).double()
@@ -98,10 +90,6 @@ def networks_of_forms(shape: Shape) -> Iterator[tuple[str, nn.Module]]:
 
 def check_attack_on_forms(spec: AttackSpec, cells: TinyCells) -> None:
     """Check that an attack works on networks of unusual forms, or refuses them before work.
-
-    Args:
-        spec: the attack, with a small budget.
-        cells: where its knowledge is made.
 
     Raises:
         AssertionError: names the form.
@@ -138,14 +126,20 @@ def _batch(shape: Shape) -> tuple[Tensor, Tensor]:
 
 
 def _attack(spec: AttackSpec, network: nn.Module, shape: Shape, cells: TinyCells) -> None:
-    """Attack a client of a network."""
+    """Attack a client of a network; what is granted are other samples than the client's."""
     crafted = None if spec.crafting is None else craft(spec.crafting, network, shape)
     network = prepared_copy(network if crafted is None else crafted.model)
     client = client_of("fedsgd", SAMPLES)
     secret = None if crafted is None else crafted.secret
     setting = Setting(network, shape, examine(network, shape), client, secret)
     inputs, labels = _batch(shape)
-    given = _grants(spec, network, inputs, labels)
+    others = inputs.flip(-1)
+    given = {"labels": labels, "mean_input": others.mean(0), "class_sample": others}
+    given |= {"auxiliary_inputs": others, "auxiliary_labels": labels}
+    embeddings = true_embeddings(network, inputs[None].numpy())
+    if embeddings is not None:
+        given["embeddings"] = torch.from_numpy(embeddings[0])
+    given = {name: value for name, value in given.items() if name in spec.grants}
     setting.check(spec, frozenset(given))
     sent = compute_update(network, inputs, labels)
     update = setting.update({name: value.numpy() for name, value in sent.items()})
@@ -153,25 +147,9 @@ def _attack(spec: AttackSpec, network: nn.Module, shape: Shape, cells: TinyCells
     granted = setting.granted(given, None)
     observation = setting.observe(spec, update, granted, knowledge, SEED)
     try:
-        _check_found(reconstruct(spec, observation, SEED), shape)
+        found = reconstruct(spec, observation, SEED)
     except IncompatibleError as error:
         raise AssertionError(f"refused after work began: {error}") from error
-
-
-def _grants(
-    spec: AttackSpec, network: nn.Module, inputs: Tensor, labels: Tensor
-) -> Mapping[str, Tensor]:
-    """Return what an attack is granted; the auxiliary samples are others than the client's."""
-    others = inputs.flip(-1)
-    values = {"labels": labels, "mean_input": others.mean(0), "class_sample": others}
-    values |= {"auxiliary_inputs": others, "auxiliary_labels": labels}
-    embeddings = true_embeddings(network, inputs[None].numpy())
-    if embeddings is not None:
-        values["embeddings"] = torch.from_numpy(embeddings[0])
-    return {name: value for name, value in values.items() if name in spec.grants}
-
-
-def _check_found(found: Reconstruction, shape: Shape) -> None:
     found.validate("result")
     assert found.inputs.shape[2:] == shape, f"samples of shape {found.inputs.shape[2:]}"
     assert found.inputs.dtype == np.float32, f"inputs are {found.inputs.dtype}"

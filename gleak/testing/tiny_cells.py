@@ -17,7 +17,6 @@ from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import find, parse
 from gleak.core.spec import Spec, build_spec
 from gleak.crafting.base import PARAMETERS, SECRET, craft_parameters
-from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.train_knowledge import train_knowledge
 from gleak.simulation.simulate import simulate_clients
 from gleak.studies.cell import Cell
@@ -38,13 +37,6 @@ SMALL_MODELS = (
     "vgg_small+width=8+hidden=24",
     "vgg_small+width=8+hidden=24+norm=batch",
 )
-OTHERS = {
-    "training": "untrained",
-    "crafting": "honest",
-    "client": "fedsgd",
-    "defense": "none",
-    "attack": "blind",
-}
 
 
 def tiny_images() -> Dataset:
@@ -78,7 +70,7 @@ def tiny_rows() -> Dataset:
 
 def _dataset(draw: Callable[[np.ndarray], np.ndarray], **fields: Any) -> Dataset:
     """Return a dataset whose samples are drawn for their labels; train before test."""
-    train, test = _labels(TRAIN), _labels(TEST)
+    train, test = (np.arange(count) % CLASSES for count in (TRAIN, TEST))
     return Dataset(
         train_inputs=draw(train),
         train_labels=train,
@@ -89,21 +81,14 @@ def _dataset(draw: Callable[[np.ndarray], np.ndarray], **fields: Any) -> Dataset
     )
 
 
-def _labels(count: int) -> np.ndarray:
-    return np.arange(count) % CLASSES
-
-
 def fitting_model(modality: str = "image", **levels: str) -> str:
-    """Return the first small model that fits specs of other levels.
-
-    Args:
-        modality: "image" or "tabular".
-        **levels: specs by level; others have simple defaults.
+    """Return the first small model that fits specs of other levels, which have simple defaults.
 
     Raises:
         IncompatibleError: none fits; gives the reason for each.
     """
-    chosen = {**OTHERS, "dataset": DATASETS[modality], **levels}
+    chosen = {"training": "untrained", "crafting": "honest", "client": "fedsgd"}
+    chosen |= {"defense": "none", "attack": "blind", "dataset": DATASETS[modality], **levels}
     reasons = []
     for model in SMALL_MODELS:
         try:
@@ -115,22 +100,9 @@ def fitting_model(modality: str = "image", **levels: str) -> str:
     raise IncompatibleError(f"no model of the tests fits: {'; '.join(reasons)}")
 
 
-def smallest_knowledge(name: str, steps: int) -> KnowledgeSpec:
-    """Return the smallest network of a kind of knowledge."""
-    cls = find("knowledge", name)
-    size = {"size": 32} if "size" in cls.model_fields else {}
-    found = build_spec(cls, {"steps": steps, "batch_size": 4, "width": 4, **size})
-    assert isinstance(found, KnowledgeSpec)
-    return found
-
-
 @dataclass(frozen=True)
 class TinyCells:
-    """Cells in a folder; each is made once.
-
-    Args:
-        root: an existing folder.
-    """
+    """Cells in an existing folder; each is made once."""
 
     root: Path
     made: dict[Any, Path] = field(default_factory=dict)
@@ -175,20 +147,18 @@ class TinyCells:
             folder = self._new_folder()
             tiny_images().write(folder / "dataset.h5")
             files = (folder / "dataset.h5", folder / "knowledge.h5")
-            train_knowledge(smallest_knowledge(name, steps=2), *files, seed=SEED, device="cpu")
+            cls = find("knowledge", name)
+            size = {"size": 32} if "size" in cls.model_fields else {}
+            spec: Any = build_spec(cls, {"steps": 2, "batch_size": 4, "width": 4, **size})
+            train_knowledge(spec, *files, seed=SEED, device="cpu")
             self.made[name] = folder / "knowledge.h5"
         return self.made[name]
 
     def observe(self, folder: Path, spec: AttackSpec, seed: int = 5, **options: Any) -> Observation:
-        """Return what an attack is given of the victims in a folder.
+        """Return what an attack is given of the victims in a folder of `simulate`.
 
-        Its knowledge is the smallest of each name, whatever the spec says.
-
-        Args:
-            folder: result of `simulate`.
-            spec: the attack.
-            seed: seed of the run.
-            **options: as in `gleak.attacks.run_attack.observe`.
+        Its knowledge is the smallest of each name, whatever the spec says. Options are as in
+        `gleak.attacks.run_attack.observe`.
         """
         return observe(
             folder / "update.h5",

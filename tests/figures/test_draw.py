@@ -7,30 +7,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from gleak.artifacts.model import Knowledge
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.core import registry
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import load
-from gleak.core.spec import split_spec
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import save_refusal
-from gleak.studies.axes import Axis
 from gleak.studies.cell import Paths
 from gleak.studies.study import Study, load_study
-from tests.score_tables import read_page
+from tests.score_tables import STUDY, Scored, WriteScores, read_page
 
-STUDY = Path(__file__).with_name("study.yaml")
-CONTENT = yaml.safe_load(STUDY.read_text(encoding="utf-8"))
-OF_GRID = {name: figure.get("grid") for name, figure in CONTENT["figures"].items()}
-OF_TWO = [name for name, figure in CONTENT["figures"].items() if "models" in figure]
-OF_ATTACKS = [name for name in OF_GRID if OF_GRID[name] == "attacks" and name not in OF_TWO]
-OF_MODELS = [name for name, grid in OF_GRID.items() if grid == "models"]
+FIGURES = load_study(STUDY).figures
+OF_TWO = [name for name, figure in FIGURES.items() if len(figure.grids) == 2]
+OF_ATTACKS = [name for name, figure in FIGURES.items() if [*figure.grids] == ["attacks"]]
+OF_MODELS = [name for name, figure in FIGURES.items() if [*figure.grids] == ["models"]]
 PUBLISHED = """figure,dataset,training,attack,metric,statistic,value,note
 speed,mnist,,cpl,mse,mean,0.125,
 errors,mnist,,cpl,mse,mean,0.875,
@@ -44,14 +38,32 @@ def paths(tmp_path: Path) -> Paths:
 
 
 @pytest.fixture
-def scores(
-    study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame], write: Callable[..., Path]
-) -> Path:
+def table_of(
+    study: Study, tmp_path: Path, scored: Scored, write: WriteScores
+) -> Callable[..., Path]:
+    """The table of a grid, from its metric and the values of each spec of the last level."""
+
+    def make(grid: str, metric: str, values: Callable[[str], list[Any]]) -> Path:
+        declared = study.grid(grid, "quick")
+        last = [*declared.names.values][-1]
+        tables = (scored(metric, values(row[last]), **row) for row in declared.scored)
+        files = [write(f"{number}.csv", table) for number, table in enumerate(tables)]
+        tabulate(files, tmp_path / f"{grid}.csv")
+        return tmp_path / f"{grid}.csv"
+
+    return make
+
+
+@pytest.fixture
+def scores(table_of: Callable[..., Path]) -> Path:
     """A table of the whole grid: an error of 0.25 each."""
-    rows = study.grid("attacks", "quick").scored
-    files = [write(f"{row['attack']}.csv", scored("mse", [[0.25], [0.25]], **row)) for row in rows]
-    tabulate(files, tmp_path / "scores.csv")
-    return tmp_path / "scores.csv"
+    return table_of("attacks", "mse", lambda _: [[0.25], [0.25]])
+
+
+@pytest.fixture
+def accuracies(table_of: Callable[..., Path]) -> Path:
+    """The table of the grid of models: 0.75 with noise, 0.5 without."""
+    return table_of("models", "test_accuracy", lambda spec: [0.75 if "+" in spec else 0.5])
 
 
 @pytest.fixture
@@ -79,7 +91,6 @@ def put_images(study: Study, paths: Paths) -> None:
 
 
 def put_tagger(study: Study, paths: Paths) -> None:
-    """One that was never trained."""
     (trained,) = study.figure("words").trainings("quick")
     names = np.array([str(number) for number in range(trained.dataset.classes)])
     state = trained.knowledge.build(trained.dataset.shape, len(names)).state_dict()
@@ -114,12 +125,9 @@ def test_a_figure_is_written_with_its_numbers(
     assert {path.name for path in folder.iterdir()} == wanted
 
 
-def test_a_figure_without_a_grid_needs_no_scores(
-    study: Study, paths: Paths, published: Path, tmp_path: Path
-):
-    draw(study, "compared", "quick", [], published, paths, tmp_path / "figures")
-    wanted = {f"compared{suffix}" for suffix in study.figure("compared").suffixes}
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == wanted
+def test_a_figure_without_a_grid_needs_no_scores(study: Study, paths: Paths, tmp_path: Path):
+    draw(study, "compared", "quick", [], None, paths, tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".html", ".csv", ".tex"}
     assert study.drawn("compared", "quick") == study.shown("compared", "quick") == []
     assert study.caption("compared", "quick") == "What they use.\n\nReproduces Table 7."
 
@@ -140,7 +148,7 @@ def test_a_figure_of_losses_is_drawn_from_the_knowledge_of_its_scale(
 
 
 def test_every_kind_of_figure_is_drawn_here():
-    assert {figure["kind"] for figure in CONTENT["figures"].values()} == set(load("figure"))
+    assert {figure.name for figure in FIGURES.values()} == set(load("figure"))
 
 
 def test_each_figure_has_its_own_published_values(
@@ -152,19 +160,6 @@ def test_each_figure_has_its_own_published_values(
         assert table["published"].dropna().tolist() == [value]
     draw(study, "speed", "quick", [scores], None, paths, tmp_path / "figures")
     assert pd.read_csv(tmp_path / "figures" / "speed.csv")["published"].isna().all()
-
-
-@pytest.fixture
-def accuracies(
-    study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame], write: Callable[..., Path]
-) -> Path:
-    """The table of the grid of models: 0.75 with noise, 0.5 without."""
-    files = [
-        write(f"{number}.csv", scored("test_accuracy", [0.5 + number / 4], **row))
-        for number, row in enumerate(study.grid("models", "quick").scored)
-    ]
-    tabulate(files, tmp_path / "models.csv")
-    return tmp_path / "models.csv"
 
 
 @pytest.mark.parametrize("figure", OF_MODELS)
@@ -209,31 +204,11 @@ def test_a_table_of_models_has_the_papers_values(
     ]
 
 
-@pytest.fixture
-def table_of(
-    study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame], write: Callable[..., Path]
-) -> Callable[..., Path]:
-    """The table of a grid, from its metric and the value of each spec of the last level."""
-
-    def make(grid: str, metric: str, values: dict[str, float]) -> Path:
-        last = [*study.grid(grid, "quick").names.values][-1]
-        files = [
-            write(
-                f"{number}.csv", scored(metric, [[values[row[last]]], [values[row[last]]]], **row)
-            )
-            for number, row in enumerate(study.grid(grid, "quick").scored)
-        ]
-        tabulate(files, tmp_path / f"{grid}.csv")
-        return tmp_path / f"{grid}.csv"
-
-    return make
-
-
 def test_attacks_stand_on_an_axis_while_the_crafting_differs(
     study: Study, paths: Paths, table_of: Callable[..., Path], tmp_path: Path
 ):
     values = {"dlg": 0.5, "invertgrad": 0.25, "fishing": 0.125, "blind": 0.75, "truth": 0.0}
-    scores = table_of("servers", "mse", values)
+    scores = table_of("servers", "mse", lambda spec: [[values[spec]]] * 2)
     for figure in ("against", "beside"):
         draw(study, figure, "quick", [scores], None, paths, tmp_path)
         table = pd.read_csv(tmp_path / f"{figure}.csv")
@@ -244,7 +219,9 @@ def test_attacks_stand_on_an_axis_while_the_crafting_differs(
 def test_figures_of_broadcast_parameters_need_no_attack(
     study: Study, paths: Paths, table_of: Callable[..., Path], tmp_path: Path
 ):
-    scores = table_of("broadcasts", "audit_zeros", {"honest": 0.25, "fishing": 4.0})
+    scores = table_of(
+        "broadcasts", "audit_zeros", lambda spec: [{"honest": 0.25, "fishing": 4.0}[spec]]
+    )
     for figure in ("audits", "alarms"):
         draw(study, figure, "quick", [scores], None, paths, tmp_path)
         table = pd.read_csv(tmp_path / f"{figure}.csv", keep_default_na=False)
@@ -278,8 +255,8 @@ def test_a_refused_cell_stands_in_every_figure(
     study: Study,
     paths: Paths,
     accuracies: Path,
-    scored: Callable[..., pd.DataFrame],
-    write: Callable[..., Path],
+    scored: Scored,
+    write: WriteScores,
     tmp_path: Path,
     figure: str,
     reach: str,
@@ -302,56 +279,5 @@ def test_a_refused_cell_stands_in_every_figure(
     reasons = dict(zip(numbers["attack"], numbers["reason"], strict=True))
     assert reasons.pop("cpl") == "it does not fit"
     assert set(reasons.values()) <= {""}
-    said = folder / f"{figure}.md"
-    assert not said.exists() or "n/a it does not fit." in said.read_text(encoding="utf-8")
-
-
-RESTARTS = """
-title: t
-paper: p
-grids:
-  attacks:
-    dataset: digits
-    model: lenet
-    training: untrained
-    crafting: honest
-    client: fedsgd+victims=2
-    defense: none
-    attack: [dlg+restarts=0, dlg+restarts=2]
-figures:
-  tries:
-    kind: bar
-    grid: attacks
-    x: attack.restarts
-    y: mse
-    where: {dataset: digits}
-"""
-
-
-def test_a_field_goes_from_study_to_figure_without_being_parsed_again(
-    scored: Callable[..., pd.DataFrame],
-    write: Callable[..., Path],
-    paths: Paths,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    (tmp_path / "mine.yaml").write_text(RESTARTS, encoding="utf-8")
-    study = load_study(tmp_path / "mine.yaml")
-    rows = study.grid("attacks", "quick").scored
-    scores = write("scores.csv", *(scored("mse", [[0.25], [0.5]], **row) for row in rows))
-    parsed: list[str] = []
-
-    def count(text: str, separator: str = "+") -> tuple[str, dict[str, str]]:
-        parsed.append(text)
-        return split_spec(text, separator)
-
-    monkeypatch.setattr(registry, "split_spec", count)
-    draw(study, "tries", "quick", [scores], None, paths, tmp_path)
-    assert parsed == []
-    table = pd.read_csv(tmp_path / "tries.csv", dtype={"x": str}).dropna(subset="x")
-    assert dict(zip(table["attack"], table["x"], strict=True)) == {
-        "dlg+restarts=0": "0",
-        "dlg+restarts=2": "2",
-    }
-    cells = [cell for cell in study.grid("attacks", "quick").cells if cell.attack.name == "dlg"]
-    assert [Axis.read("attack.restarts").place(cell.attack) for cell in cells] == [0.0, 2.0]
+    page = folder / f"{figure}.html"
+    assert not page.exists() or "n/a it does not fit." in page.read_text(encoding="utf-8")

@@ -21,11 +21,9 @@ from gleak.figures.evidence import (
     shared_batches,
 )
 from gleak.figures.intervals import Estimate, Interval, Means
-from gleak.studies.cell import Cell
 from gleak.studies.claims import ClaimedRange, Expectation, sort_of
+from tests.score_tables import MakeCell, Scored
 
-Scored = Callable[..., pd.DataFrame]
-MakeCell = Callable[..., Cell]
 COMMON = {"id": "a", "grid": "g", "claim": "c", "source": "s"}
 SAME = [
     {"defense": "gaussian"},
@@ -50,23 +48,17 @@ def claim(**fields: Any) -> Expectation:
     return sort_of(fields)(**{**COMMON, "metric": "mse", **fields})
 
 
-@pytest.mark.parametrize(
-    ("levels", "shared"), [*((each, True) for each in SAME), *((each, False) for each in OTHER)]
-)
-def test_cells_share_victims_if_dataset_and_draw_are_equal(
-    cell: MakeCell, levels: dict[str, str], shared: bool
-):
-    assert (shared_batches(cell()) == shared_batches(cell(**levels))) is shared
+@pytest.mark.parametrize("levels", [*SAME, *OTHER], ids=str)
+def test_cells_share_victims_if_dataset_and_draw_are_equal(cell: MakeCell, levels: dict[str, str]):
+    assert (shared_batches(cell()) == shared_batches(cell(**levels))) is (levels in SAME)
 
 
-@pytest.mark.parametrize(
-    ("levels", "shared"), [({"training": "central"}, True), ({"model": "mlp"}, False)]
-)
-def test_networks_of_one_architecture_are_paired(
-    cell: MakeCell, levels: dict[str, str], shared: bool
-):
-    first, second = (cell(**fields).upto("training") for fields in ({}, levels))
-    assert (shared_batches(first) == shared_batches(second)) is shared
+def test_networks_of_one_architecture_are_paired(cell: MakeCell):
+    ours, retrained, other = (
+        shared_batches(cell(**levels).upto("training"))
+        for levels in ({}, {"training": "central"}, {"model": "mlp"})
+    )
+    assert ours == retrained != other
 
 
 def compare(tables: list[pd.DataFrame], **fields: Any) -> Estimate | None:
@@ -77,13 +69,16 @@ def compare(tables: list[pd.DataFrame], **fields: Any) -> Estimate | None:
     return estimate(judged.comparisons[0], [measured.all.get(each) for each in cells])
 
 
+def groups_of(estimated: Estimate | None) -> list[list[float]]:
+    assert isinstance(estimated, Means)
+    return [group.tolist() for group in estimated.groups]
+
+
 def test_differences_on_shared_victims_are_paired(scored: Scored):
     """Large differences between victims do not matter, nor does a victim that one cell lacks."""
     easy = scored("mse", [[10.0], [20.0], [30.0], [40.0]])
     hard = scored("mse", [[11.0], [22.0], [31.0]], attack="dlg")
-    paired = compare([easy, hard])
-    assert isinstance(paired, Means)
-    assert [group.tolist() for group in paired.groups] == [[1.0, 2.0, 1.0]]
+    assert groups_of(compare([easy, hard])) == [[1.0, 2.0, 1.0]]
 
 
 @pytest.mark.parametrize("client", ["fedsgd", "fedsgd+batch_size=2"])
@@ -98,33 +93,24 @@ def test_a_factor_multiplies_what_is_subtracted(scored: Scored, client: str):
 def test_other_victims_are_compared_as_groups(scored: Scored):
     one = scored("mse", [[10.0], [20.0], [30.0]])
     two = scored("mse", [[11.0, 13.0], [22.0, 24.0]], client="fedsgd+batch_size=2")
-    both = compare([one, two])
-    assert isinstance(both, Means)
-    assert [group.tolist() for group in both.groups] == [[12.0, 23.0], [10.0, 20.0, 30.0]]
+    assert groups_of(compare([one, two])) == [[12.0, 23.0], [10.0, 20.0, 30.0]]
 
 
 def test_repeats_are_averaged_and_paired_with_single_victims(scored: Scored):
     repeated = "fedsgd+victims=4+repeats=2"
     once = scored("mse", [[1.0], [2.0]])
     twice = scored("mse", [[3.0], [5.0], [6.0], [8.0]], client=repeated, attack="dlg")
-    paired = compare([once, twice])
-    assert isinstance(paired, Means)
-    assert [group.tolist() for group in paired.groups] == [[3.0, 5.0]]
+    assert groups_of(compare([once, twice])) == [[3.0, 5.0]]
 
 
 def test_victims_recovered_by_one_attack_only_are_not_compared(scored: Scored):
-    tables = [
-        pd.concat(
-            [
-                scored("iterations", speeds, attack=attack),
-                scored("success_content", [[value] for value in found], attack=attack),
-            ]
-        )
-        for attack, speeds, found in (
-            ("cpl", [10.0, 20.0, 30.0], [1.0, 1.0, 0.0]),
-            ("dlg", [15.0, 99.0, 40.0], [1.0, 0.0, 1.0]),
-        )
-    ]
+    tables = []
+    for attack, speeds, found in (
+        ("cpl", [10.0, 20.0, 30.0], [[1.0], [1.0], [0.0]]),
+        ("dlg", [15.0, 99.0, 40.0], [[1.0], [0.0], [1.0]]),
+    ):
+        success = scored("success_content", found, attack=attack)
+        tables.append(pd.concat([scored("iterations", speeds, attack=attack), success]))
     both = compare(tables, metric="iterations", over="successful")
     assert both is not None
     assert (both.value, both.n) == (5.0, 1)
@@ -226,9 +212,8 @@ def test_one_of_many_comparisons_must_fail_more_clearly(around: Callable[..., Ev
     assert judge([evidence, *[around(5.0)] * 4]) == "cannot tell"
 
 
-@pytest.mark.parametrize(("n", "verdict"), [(4, "cannot tell"), (5, "holds")])
-def test_below_five_victims_nothing_is_told(around: Callable[..., Evidence], n: int, verdict: str):
-    assert judge([around(100.0, n)]) == verdict
+def test_below_five_victims_nothing_is_told(around: Callable[..., Evidence]):
+    assert [judge([around(100.0, n)]) for n in (4, 5)] == ["cannot tell", "holds"]
 
 
 def test_the_number_needed_is_that_of_the_whole_claim(around: Callable[..., Evidence]):

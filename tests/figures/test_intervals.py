@@ -24,18 +24,14 @@ from gleak.figures.intervals import (
 )
 
 counts = st.integers(1, 40).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
-confidences = st.sampled_from([0.9, 0.95, 0.99])
 samples = st.lists(st.integers(-50, 50), min_size=5, max_size=12).filter(lambda v: len(set(v)) > 2)
 
 
-@given(counts, confidences)
+@given(counts, st.sampled_from([0.9, 0.95, 0.99]))
 def test_the_interval_of_a_rate_is_that_of_scipy(count: tuple[int, int], confidence: float):
     expected = binomtest(*count).proportion_ci(confidence, method="exact")
     assert clopper_pearson(*count, confidence) == pytest.approx(tuple(expected), abs=1e-9)
-
-
-def test_without_trials_a_rate_is_anything():
-    assert clopper_pearson(0, 0, 0.95) == (0, 1)
+    assert clopper_pearson(0, 0, confidence) == (0, 1)
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 12))
@@ -115,7 +111,6 @@ def test_intervals_of_many_normal_values_are_students():
         expected = student.confidence_interval(0.95)
         width = expected.high - expected.low
         assert ours.interval() == pytest.approx(tuple(expected), abs=0.05 * width)
-        assert ours.at(ours.n, 0.95)[0] < ours.value < ours.at(ours.n, 0.95)[1]
 
 
 def test_the_interval_to_be_expected_is_students():
@@ -203,19 +198,11 @@ DRAWN = {
 }
 
 
-def share_covered(name: str, n: int, repeats: int) -> float:
-    draw, mean = DRAWN[name]
-    random = np.random.default_rng(4)
-    intervals = [mean_interval(draw(random, n)) for _ in range(repeats)]
-    return float(np.mean([low <= mean <= high for low, high in intervals]))
-
-
-def test_the_interval_of_ten_normal_values_covers_their_mean():
-    assert 0.9 <= share_covered("normal", 10, 100) <= 0.99
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "repeats"), [(10, 2000), (30, 1000), (100, 500)])
 @pytest.mark.parametrize("name", DRAWN)
 def test_intervals_cover_the_mean_as_often_as_they_say(name: str, n: int, repeats: int):
-    assert 0.93 <= share_covered(name, n, repeats) <= 0.97
+    draw, mean = DRAWN[name]
+    random = np.random.default_rng(4)
+    intervals = [mean_interval(draw(random, n)) for _ in range(repeats)]
+    assert 0.93 <= np.mean([low <= mean <= high for low, high in intervals]) <= 0.97

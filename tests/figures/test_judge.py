@@ -21,8 +21,8 @@ from gleak.figures.judge import (
 )
 from gleak.metrics.score_table import refused_scores
 from gleak.studies.study import Study, load_study
+from tests.score_tables import Scored, WriteScores
 
-Scored = Callable[..., pd.DataFrame]
 GRID = {
     "dataset": ["mnist", "cifar10", "cifar100"],
     "model": "lenet",
@@ -37,28 +37,20 @@ GRID = {
     },
 }
 CLAIM = {"grid": "attacks", "metric": "iterations", "claim": "CPL is faster", "source": "Table 2"}
-
-
 VICTIMS = np.arange(8) / 8 - 0.4375
 """Around zero, with a standard deviation of 0.3; added to the mean of every cell."""
 
 
 @pytest.fixture
-def judge(tmp_path: Path, scored: Scored, write: Callable[..., Path]) -> Callable[..., Any]:
+def judge(tmp_path: Path, scored: Scored, write: WriteScores) -> Callable[..., Any]:
     """The verdicts on some expectations: CPL is faster than DLG on digits and not on photos."""
     speeds = {("digits", "cpl"): 10.0, ("digits", "dlg"): 20.0, ("photos", "cpl"): 30.0}
     speeds |= {("photos", "dlg"): 25.0, ("digits", "blind"): 1.0, ("photos", "blind"): 1.0}
-    tables = [
-        scored(
-            "iterations",
-            list(speed + (defense == "gaussian") + VICTIMS),
-            dataset=dataset,
-            attack=attack,
-            defense=defense,
-        )
-        for (dataset, attack), speed in speeds.items()
-        for defense in ("none", "gaussian")
-    ]
+    tables = []
+    for (dataset, attack), speed in speeds.items():
+        for noise, defense in enumerate(("none", "gaussian")):
+            levels = {"dataset": dataset, "attack": attack, "defense": defense}
+            tables.append(scored("iterations", list(speed + noise + VICTIMS), **levels))
     path = write("scores/attacks.csv", *tables)
 
     def judge(*expectations: dict[str, Any]) -> pd.DataFrame:
@@ -74,13 +66,9 @@ def make_study(
     figures: dict[str, Any] | None = None,
     **axes: Any,
 ) -> Study:
-    content = {
-        "title": "t",
-        "paper": "p",
-        "grids": {"attacks": {**GRID, **axes}},
-        "figures": figures or {},
-        "expect": [{"id": f"e{i}", **CLAIM, **fields} for i, fields in enumerate(expectations)],
-    }
+    claims = [{"id": f"e{i}", **CLAIM, **fields} for i, fields in enumerate(expectations)]
+    content = {"title": "t", "paper": "p", "grids": {"attacks": {**GRID, **axes}}}
+    content |= {"figures": figures or {}, "expect": claims}
     path = folder / "study.yaml"
     path.write_text(yaml.safe_dump(content))
     return load_study(path)
@@ -88,10 +76,8 @@ def make_study(
 
 def test_every_group_has_its_verdict(judge: Callable[..., pd.DataFrame]):
     table = judge({"along": "attack", "order": ["cpl", "dlg"], "where": {"defense": "none"}})
-    assert dict(zip(table["group"], table["verdict"], strict=True)) == {
-        "digits (for mnist)": "holds",
-        "photos (for cifar10)": "fails",
-    }
+    assert table["group"].tolist() == ["digits (for mnist)", "photos (for cifar10)"]
+    assert table["verdict"].tolist() == ["holds", "fails"]
     assert table["measured"].tolist() == ["cpl 10, dlg 20", "cpl 30, dlg 25"]
     assert table["compared"].tolist() == ["dlg - cpl"] * 2
     assert table["ours"].tolist() == table["found"].tolist() == ["10", "-5"]
@@ -132,7 +118,7 @@ def test_reconstructions_no_better_than_blind_are_not_compared(
     verdict: str,
     tmp_path: Path,
     scored: Scored,
-    write: Callable[..., Path],
+    write: WriteScores,
 ) -> None:
     quality = {"cpl": 20.0, "dlg": 15.0, "blind": blind}
     tables = [scored("psnr", list(q + VICTIMS), attack=name) for name, q in quality.items()]
@@ -145,11 +131,6 @@ def test_reconstructions_no_better_than_blind_are_not_compared(
     assert set(table["needed"]) == {"stronger attacks" if verdict == "cannot tell" else ""}
 
 
-def test_what_the_scale_lacks_has_no_data(judge: Callable[..., pd.DataFrame]):
-    table = judge({"where": {"dataset": "cifar100"}, "at_most": 1})
-    assert table[["group", "verdict"]].to_numpy().tolist() == [["", "no data"]]
-
-
 def test_a_trend_along_defences(judge: Callable[..., pd.DataFrame]):
     table = judge({"along": "defense", "trend": "rises", "order": ["none", "gaussian"]})
     assert table["verdict"].tolist() == ["holds"] * 4
@@ -157,7 +138,7 @@ def test_a_trend_along_defences(judge: Callable[..., pd.DataFrame]):
 
 
 def test_attacks_are_compared_across_the_parameters_that_advance_with_them(
-    tmp_path: Path, scored: Scored, write: Callable[..., Path]
+    tmp_path: Path, scored: Scored, write: WriteScores
 ):
     axes = {"crafting": ["honest", "honest", "fishing"], "attack": ["cpl", "dlg", "fishing"]}
     claim = {"along": "attack", "order": ["fishing", "cpl", "dlg", "blind"]}
@@ -193,24 +174,20 @@ def test_a_failed_gate_stops_after_writing(judge: Callable[..., pd.DataFrame], t
     assert "| e1 " in text and "fails" in text
 
 
-def test_a_gate_without_data_is_not_passed(judge: Callable[..., pd.DataFrame]):
-    with pytest.raises(GleakError, match="e0"):
-        judge({"where": {"dataset": "cifar100"}, "at_most": 1, "level": "gate"})
-
-
-def test_a_gate_that_cannot_tell_is_not_passed(judge: Callable[..., pd.DataFrame], tmp_path: Path):
+def test_a_gate_that_cannot_tell_or_has_no_data_is_not_passed(
+    judge: Callable[..., pd.DataFrame], tmp_path: Path
+):
     claim = {"where": {"dataset": "mnist", "attack": "cpl", "defense": "none"}, "at_most": 10.1}
-    with pytest.raises(GleakError, match="e0"):
-        judge({**claim, "level": "gate"})
-    (row,) = pd.read_csv(tmp_path / "expectations.csv").to_dict("records")
-    assert (row["verdict"], row["ours"]) == ("cannot tell", 10)
+    nothing = {"where": {"dataset": "cifar100"}, "at_most": 1}
+    with pytest.raises(GleakError, match="gates not passed: e0, e1"):
+        judge({**claim, "level": "gate"}, {**nothing, "level": "gate"})
+    (row, _) = pd.read_csv(tmp_path / "expectations.csv").to_dict("records")
+    assert (row["verdict"], float(row["ours"])) == ("cannot tell", 10)
     deviation = VICTIMS.std(ddof=1)
     assert row["needed"] == pytest.approx(((1.96 + 0.84) * deviation / 0.1) ** 2, rel=0.05)
 
 
-def test_repeats_of_a_batch_are_one_victim(
-    tmp_path: Path, scored: Scored, write: Callable[..., Path]
-):
+def test_repeats_of_a_batch_are_one_victim(tmp_path: Path, scored: Scored, write: WriteScores):
     client = "fedsgd+victims=40+repeats=10"
     axes = {"client": client, "defense": "none", "attack": "cpl", "controls": []}
     study = make_study(tmp_path, [{"at_most": 7.5}], **axes)
@@ -228,7 +205,7 @@ table,dlg,iterations,mean,18.4,
 
 
 def test_the_papers_effect_is_that_of_a_figure_of_the_grid(
-    tmp_path: Path, scored: Scored, write: Callable[..., Path]
+    tmp_path: Path, scored: Scored, write: WriteScores
 ):
     study = make_study(
         tmp_path,
@@ -246,16 +223,11 @@ def test_the_papers_effect_is_that_of_a_figure_of_the_grid(
     assert judge_study(*arguments)["paper"].tolist() == ["–", "–"]
 
 
-def test_a_study_without_claims_writes_empty_tables(
-    judge: Callable[..., pd.DataFrame], tmp_path: Path
-):
+def test_a_study_without_claims_writes_empty_tables(judge: Callable[..., pd.DataFrame]):
     assert judge().empty
-    assert (tmp_path / "expectations.csv").read_text().startswith("id,level,claim")
 
 
-def test_of_a_refused_cell_there_are_no_data(
-    tmp_path: Path, scored: Scored, write: Callable[..., Path]
-):
+def test_of_a_refused_cell_there_are_no_data(tmp_path: Path, scored: Scored, write: WriteScores):
     study = make_study(tmp_path, [{"along": "attack", "order": ["cpl", "dlg"]}], defense="none")
     rows = [row for row in study.grid("attacks", "quick").scored if row["dataset"] == "digits"]
     scores = [scored("iterations", [3.0], **row) for row in rows if row["attack"] != "dlg"]
@@ -271,21 +243,18 @@ STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
 def test_every_verdict_of_a_study_is_on_its_page_with_links_to_its_figures(path: Path) -> None:
     study = load_study(path)
     verdicts = ["holds", "fails", "cannot tell", "no data"]
-    table = pd.DataFrame(
-        [
-            {
-                **dict.fromkeys(COLUMNS, ""),
-                **claim.model_dump(include={"id", "level", "claim", "source"}),
-                "group": f"group <{number}>",
-                "measured": f"a {number}, b 0.5",
-                "interval": "[1, 2]; [3, 4]",
-                "verdict": verdicts[number % 4],
-                "needed": str(10 * number) if number % 4 == 2 else "",
-            }
-            for number, claim in enumerate(study.expectations)
-        ],
-        columns=COLUMNS,
-    )
+    rows = [
+        {
+            **dict.fromkeys(COLUMNS, ""),
+            **claim.model_dump(include={"id", "level", "claim", "source"}),
+            "group": f"group <{number}>",
+            "interval": "[1, 2]; [3, 4]",
+            "verdict": verdicts[number % 4],
+            "needed": str(10 * number) if number % 4 == 2 else "",
+        }
+        for number, claim in enumerate(study.expectations)
+    ]
+    table = pd.DataFrame(rows)
     page = write_page(study, "quick", table)
     counts = table["verdict"].value_counts()
     listed = ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in verdicts)
@@ -302,45 +271,29 @@ def test_every_verdict_of_a_study_is_on_its_page_with_links_to_its_figures(path:
         assert links == [name for name, f in study.figures.items() if claim.grid in f.grids]
 
 
-Scored = Callable[..., pd.DataFrame]
-COMPARED = {
-    "dataset": "digits",
-    "model": "lenet",
-    "training": "untrained",
-    "crafting": "honest",
-    "client": "fedsgd",
-    "defense": ["none", "gaussian"],
-    "attack": ["cpl", "dlg"],
-}
 HIDES = "the noise hides the gradient"
 
 
 @pytest.fixture
 def scores(scored: Scored) -> pd.DataFrame:
     """CPL is better than blind without noise only, DLG never."""
+    plain = {
+        "blind": [[0.2], [0.2]],
+        "cpl": [[0.1], [0.2]],
+        "dlg": [[0.1], [0.3]],
+        "truth": [[0.0]],
+    }
+    noisy = {"blind": [[0.2], [0.2]], "cpl": [[0.5], [0.5]], "dlg": [[0.9], [0.9]]}
     return pd.concat(
-        [
-            scored("mse", [[0.2], [0.2]], attack="blind"),
-            scored("mse", [[0.2], [0.2]], attack="blind", defense="gaussian"),
-            scored("mse", [[0.1], [0.2]], attack="cpl"),
-            scored("mse", [[0.5], [0.5]], attack="cpl", defense="gaussian"),
-            scored("mse", [[0.1], [0.3]], attack="dlg"),
-            scored("mse", [[0.9], [0.9]], attack="dlg", defense="gaussian"),
-            scored("mse", [[0.0]], attack="truth"),
-        ]
+        scored("mse", errors[attack], attack=attack, defense=defense)
+        for attack in plain
+        for defense, errors in (("none", plain), ("gaussian", noisy))
+        if attack in errors
     )
 
 
 def study_with(folder: Path, *declared: dict[str, Any]) -> Study:
-    content = {
-        "title": "t",
-        "paper": "p",
-        "grids": {"attacks": {**COMPARED, "no_better_than_blind": list(declared)}},
-        "figures": {},
-    }
-    path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return load_study(path)
+    return make_study(folder, [], dataset="digits", quick={}, no_better_than_blind=list(declared))
 
 
 def test_attacks_are_compared_with_the_blind_of_their_setting(

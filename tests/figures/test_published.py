@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,22 @@ from gleak.figures.published import add_published, read_published
 from gleak.figures.statistics import cells_of, summarise, table_of
 from gleak.metrics.score_table import LEVEL_COLUMNS
 from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.figure_spec import Statistic
+from tests.score_tables import Scored
 
-Scored = Callable[..., pd.DataFrame]
 HEADER = "figure,dataset,attack,defense,metric,statistic,value,note"
 
 
-def cells_and_levels(scores: pd.DataFrame) -> pd.DataFrame:
-    return table_of(cells_of(scores))
+def add(
+    scores: pd.DataFrame, path: Path, names: AxisLabels | None = None, statistic: Statistic = "mean"
+) -> pd.DataFrame:
+    """A summary of every metric with the values that a file publishes."""
+    values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
+    metrics = scores["metric"].unique()
+    summaries = [summarise(scores, parse("metric", metric), statistic) for metric in metrics]
+    cells = table_of(cells_of(scores))
+    labels = AxisLabels.read(values) if names is None else names
+    return add_published(pd.concat(summaries).merge(cells), read_published(path), labels)
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -71,88 +79,47 @@ def test_one_attack_has_a_value_for_each_crafting(tmp_path: Path, scored: Scored
     path.write_text("\n".join([header, *lines, "f,,gm,0.25,ssim,best,"]) + "\n")
     cells = [("honest", "gm"), ("mkor+hiding=naive", "mkor"), ("mkor", "mkor"), ("mkor", "blind")]
     scores = pd.concat(scored("ssim", [[0.1]], crafting=c, attack=a) for c, a in cells)
-    values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
-    table = add_published(
-        summarise(scores, parse("metric", "ssim"), "best").merge(cells_and_levels(scores)),
-        read_published(path),
-        AxisLabels.read(values),
-    )
+    table = add(scores, path, statistic="best")
     assert table["published"].tolist()[:3] == [0.25, 0.75, 0.5]
     assert np.isnan(table["published"][3])
 
 
-def compared(
-    scored: Scored, path: Path, metrics: Iterable[str], *lines: str
-) -> dict[str, tuple[float, str]]:
-    """Published value and the reason why there is none, of each of our metrics of one cell."""
-    scores = pd.concat([scored(str(parse("metric", m)), [[1.0]], attack="cpl") for m in metrics])
-    values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
-    summary = pd.concat([summarise(scores, parse("metric", metric)) for metric in metrics])
-    table = add_published(
-        summary.merge(cells_and_levels(scores)),
-        read_published(write(path, *lines)),
-        AxisLabels.read(values),
-    )
-    rows = table.fillna({"published": -1.0}).set_index("metric")
-    return {str(m): (row["published"], row["incomparable"]) for m, row in rows.iterrows()}
+OTHER_METRIC = "published is lpips+net=alex, ours lpips"
 
 
-def test_a_value_of_another_metric_of_the_name_is_not_shown(tmp_path: Path, scored: Scored) -> None:
-    line = "f,,cpl,,lpips+net=alex,mean,0.25,"
-    found = compared(scored, tmp_path / "p.csv", ["lpips", "mse"], line)
-    assert found == {"lpips": (-1, "published is lpips+net=alex, ours lpips"), "mse": (-1, "")}
-
-
-def test_a_value_stands_only_beside_its_own_metric(tmp_path: Path, scored: Scored) -> None:
-    line = "f,,cpl,,lpips+net=alex,mean,0.25,"
-    found = compared(scored, tmp_path / "p.csv", ["lpips", "lpips+net=alex"], line)
-    assert found == {"lpips": (-1, ""), "lpips+net=alex": (0.25, "")}
-
-
-def test_a_value_of_another_setting_needs_no_reason(tmp_path: Path, scored: Scored) -> None:
-    line = "f,,dlg,,lpips+net=alex,mean,0.25,"
-    assert compared(scored, tmp_path / "p.csv", ["lpips"], line) == {"lpips": (-1, "")}
+@pytest.mark.parametrize(
+    ("attack", "ours"),
+    [
+        ("cpl", {"lpips": (-1, OTHER_METRIC), "mse": (-1, "")}),
+        ("cpl", {"lpips": (-1, ""), "lpips+net=alex": (0.25, "")}),
+        ("dlg", {"lpips": (-1, "")}),
+    ],
+    ids=["another metric of the name", "its own metric", "another setting"],
+)
+def test_a_value_stands_only_beside_its_own_metric(
+    tmp_path: Path, scored: Scored, attack: str, ours: dict[str, tuple[float, str]]
+) -> None:
+    path = write(tmp_path / "p.csv", f"f,,{attack},,lpips+net=alex,mean,0.25,")
+    table = add(pd.concat([scored(metric, [[1.0]], attack="cpl") for metric in ours]), path)
+    rows = table.fillna({"published": -1.0})[["metric", "published", "incomparable"]].to_numpy()
+    assert {metric: (value, reason) for metric, value, reason in rows} == ours
 
 
 def test_a_value_with_a_reason_is_not_compared(tmp_path: Path, scored: Scored) -> None:
     path = tmp_path / "p.csv"
     path.write_text("figure,metric,statistic,value,note,incomparable\nf,mse,mean,1,,on a GPU\n")
-    scores = scored("mse", [[1.0]], attack="cpl")
-    values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
-    table = add_published(
-        summarise(scores, parse("metric", "mse")).merge(cells_and_levels(scores)),
-        read_published(path),
-        AxisLabels.read(values),
-    )
+    table = add(scored("mse", [[1.0]], attack="cpl"), path)
     assert table["incomparable"].tolist() == ["on a GPU"]
     assert table["published"].isna().all()
 
 
-def test_values_stand_beside_ours(
-    tmp_path: Path, names: AxisLabels, scored: Callable[..., pd.DataFrame]
-):
-    published = read_published(
-        write(
-            tmp_path / "p.csv",
-            "f,cifar10,cpl,,mse,mean,0.25,",
-            "f,cifar10,dlg,none,mse,median,0.5,",
-        )
-    )
-    scores = pd.concat(
-        [
-            scored("mse", [[1.0]], dataset="photos", attack="cpl+restarts=0"),
-            scored("mse", [[1.0]], dataset="photos", attack="dlg"),
-            scored("mse", [[1.0]], dataset="digits", attack="cpl+restarts=0"),
-        ]
-    )
-    table = add_published(
-        summarise(scores, parse("metric", "mse")).merge(cells_and_levels(scores)), published, names
-    )
+def test_values_stand_beside_ours(tmp_path: Path, names: AxisLabels, scored: Scored):
+    lines = "f,cifar10,cpl,,mse,mean,0.25,", "f,cifar10,dlg,none,mse,median,0.5,"
+    cells = ("photos", "cpl+restarts=0"), ("photos", "dlg"), ("digits", "cpl+restarts=0")
+    scores = pd.concat(scored("mse", [[1.0]], dataset=d, attack=a) for d, a in cells)
+    table = add(scores, write(tmp_path / "p.csv", *lines), names)
     assert table["published"].tolist()[:1] == [0.25]
     assert np.isnan(table["published"][1:]).all()
     one_try = "cpl+restarts=0 for cpl"
-    assert table["stand_in"].tolist() == [
-        f"photos for cifar10; {one_try}",
-        "photos for cifar10",
-        one_try,
-    ]
+    photos = "photos for cifar10"
+    assert table["stand_in"].tolist() == [f"{photos}; {one_try}", photos, one_try]

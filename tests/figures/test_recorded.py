@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import read_scores, save_scores
 from gleak.studies.cell import Paths
 from gleak.studies.study import Study, load_study
+from tests.score_tables import Scored
 
 Run = Callable[..., Path]
 FACTS = {
@@ -39,7 +41,7 @@ FACTS = {
 
 
 @pytest.fixture
-def run(tmp_path: Path, study: Study, scored: Callable[..., pd.DataFrame]) -> Run:
+def run(tmp_path: Path, study: Study, scored: Scored) -> Run:
     """A run that has finished one grid; the facts of its last cell may differ."""
 
     def make(grid: str = "attacks", **facts: object) -> Path:
@@ -63,22 +65,17 @@ def run(tmp_path: Path, study: Study, scored: Callable[..., pd.DataFrame]) -> Ru
 def test_a_record_has_the_scores_of_the_run_and_their_conditions(
     run: Run, study: Study, tmp_path: Path
 ):
-    results, folder = run(), tmp_path / "record"
+    results, folder = run(commit="4567def"), tmp_path / "record"
     facts = record_grid(study, "attacks", "quick", results, folder)
     grid = study.grid("attacks", "quick")
     assert facts == read_conditions(folder)["attacks"]
     assert (facts.cells, facts.cpu_hours) == (len(grid.cells), len(grid.cells) / 2)
-    assert (facts.commits, facts.devices) == (["0123abc"], ["cpu"])
+    assert (facts.commits, facts.devices) == (["0123abc", "4567def"], ["cpu"])
     ours = read_scores([folder / "attacks.csv.gz"])
     theirs = read_scores([results / "studies/study/quick/grids/attacks.csv"])
     assert ours["value"].to_numpy() == pytest.approx(theirs["value"].to_numpy(), rel=1e-5)
     pd.testing.assert_frame_equal(ours.drop(columns="value"), theirs.drop(columns="value"))
     assert "a-machine" not in (folder / CONDITIONS).read_text()
-
-
-def test_a_run_continued_after_a_change_names_both_commits(run: Run, study: Study, tmp_path: Path):
-    facts = record_grid(study, "attacks", "quick", run(commit="4567def"), tmp_path / "record")
-    assert facts.commits == ["0123abc", "4567def"]
 
 
 def test_grids_are_recorded_one_by_one(run: Run, study: Study, tmp_path: Path):
@@ -125,27 +122,27 @@ def test_only_pictures_of_reconstructions_are_copied(study: Study, tmp_path: Pat
 
 ROOT = Path(__file__).parents[2]
 RECORDED = sorted((ROOT / "docs/results").glob(f"*/*/{CONDITIONS}"))
-CONDITIONS_OF_ALL = Conditions(
-    commits=["0123456789abcdef"],
-    versions=["gleak 1.0, torch 2.0"],
-    devices=["cpu"],
-    threads=[1],
-    begun="2026-01-02",
-    ended="2026-01-03",
-    cells=3,
-    cpu_hours=1.5,
-)
 
 
 @pytest.fixture
-def record(study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame]) -> Record:
+def record(study: Study, tmp_path: Path, scored: Scored) -> Record:
     """A record of one grid: an error of 0.25 each."""
     folder = tmp_path / "study/quick"
     folder.mkdir(parents=True)
     rows = study.grid("attacks", "quick").scored
     table = pd.concat(scored("mse", [[0.25], [0.25]], **row) for row in rows)
     table.drop(columns="cell").to_csv(folder / "attacks.csv.gz", index=False)
-    (folder / CONDITIONS).write_text(f"attacks: {CONDITIONS_OF_ALL.model_dump_json()}")
+    conditions = Conditions(
+        commits=["0123456789abcdef"],
+        versions=["gleak 1.0, torch 2.0"],
+        devices=["cpu"],
+        threads=[1],
+        begun="2026-01-02",
+        ended="2026-01-03",
+        cells=3,
+        cpu_hours=1.5,
+    )
+    (folder / CONDITIONS).write_text(f"attacks: {conditions.model_dump_json()}")
     return Record(study, "quick", folder, None)
 
 
@@ -161,21 +158,16 @@ def test_a_page_has_verdicts_figures_and_conditions(record: Record, tmp_path: Pa
     assert "accuracy" not in text
 
 
-def test_scores_of_an_earlier_declaration_are_not_shown(record: Record, tmp_path: Path):
-    table = pd.read_csv(record.table("attacks"), keep_default_na=False)
-    table[table["attack"] != "dlg"].to_csv(record.table("attacks"), index=False)
-    write_results(record, tmp_path / "study/quick.md")
-    text = (tmp_path / "study/quick.md").read_text()
-    assert "Recorded before the cells of its grid were changed." in text
-    assert re.search(r"\| attacks +\|", text[text.index("## Not run") :]), text
-
-
-def test_scores_of_cells_that_the_study_lost_are_not_judged(record: Record, tmp_path: Path):
+def test_scores_of_an_earlier_declaration_are_neither_shown_nor_judged(
+    record: Record, tmp_path: Path
+):
     table = pd.read_csv(record.table("attacks"), keep_default_na=False)
     table["attack"] = table["attack"].replace("dlg", "dlg+restarts=3")
     table.to_csv(record.table("attacks"), index=False)
     write_results(record, tmp_path / "study/quick.md")
     text = (tmp_path / "study/quick.md").read_text()
+    assert "Recorded before the cells of its grid were changed." in text
+    assert re.search(r"\| attacks +\|", text[text.index("## Not run") :]), text
     assert "holds: 0, fails: 0, cannot tell: 0, no data: 0." in text
 
 
@@ -205,10 +197,7 @@ def test_the_headlines_of_a_study_are_those_of_its_record(conditions: Path, tmp_
     folder = conditions.parent
     file = ROOT / f"studies/{folder.parent.name}.yaml"
     published = file.parent / "published" / f"{file.stem}.csv"
-    copied = tmp_path / folder.name
-    copied.mkdir()
-    for path in folder.iterdir():
-        (copied / path.name).write_bytes(path.read_bytes())
+    copied = shutil.copytree(folder, tmp_path / folder.name)
     scale = folder.name
     record = Record(load_study(file), scale, copied, published if published.is_file() else None)
     write_results(record, tmp_path / "page.md")

@@ -9,24 +9,13 @@ import pandas as pd
 import pytest
 
 from gleak.core.registry import parse
-from gleak.figures.statistics import (
-    SUCCESS,
-    counted,
-    spread_over_victims,
-    worse_than_blind,
-)
+from gleak.figures.statistics import SUCCESS, counted, spread_over_victims, worse_than_blind
 from gleak.figures.statistics import summarise as summarise_spec
-from gleak.studies.figure_spec import Over
-
-Scored = Callable[..., pd.DataFrame]
+from tests.score_tables import Scored
 
 
 def summarise(scores: pd.DataFrame, metric: str, *fields: Any, **more: Any) -> pd.DataFrame:
     return summarise_spec(scores, parse("metric", metric), *fields, **more)
-
-
-def test_success_is_a_metric():
-    assert str(parse("metric", SUCCESS)) == SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -62,19 +51,13 @@ def test_unconverged_rows_count_and_unmatched_ones_do_not(scored: Scored):
             scored("mse", [[3.0]], "not_converged"),
             scored("mse", [[np.nan]], "unmatched"),
             scored("mse", [[np.nan]], "unavailable"),
+            scored("mse", [[np.nan]], "unmatched", attack="dlg"),
         ]
     )
-    row = summarise(table, "mse").iloc[0]
-    assert (row["ours"], row["count"], row["rows"]) == (2.0, 2, 4)
-
-
-def test_a_cell_without_values_stays_with_nothing(scored: Scored):
-    table = pd.concat(
-        [scored("mse", [[1.0]]), scored("mse", [[np.nan]], "unmatched", attack="dlg")]
-    )
-    row = summarise(table, "mse").set_index("attack").loc["dlg"]
-    assert np.isnan(row["ours"])
-    assert (row["count"], row["rows"]) == (0, 1)
+    ours, nothing = summarise(table, "mse").to_dict("records")
+    assert (ours["ours"], ours["count"], ours["rows"]) == (2.0, 2, 4)
+    assert np.isnan(nothing["ours"])
+    assert (nothing["count"], nothing["rows"]) == (0, 1)
 
 
 def test_only_successful_samples_count(scored: Scored):
@@ -89,17 +72,12 @@ def test_only_successful_samples_count(scored: Scored):
     assert counted(table, "mse", "successful")["value"].tolist() == [0.1, 0.2, 0.3]
 
 
-def test_a_batch_is_successful_if_all_of_it_is(scored: Scored):
-    table = pd.concat(
-        [scored(SUCCESS, [[1.0, 0.0], [1.0, 1.0]]), scored("iterations", [300.0, 40.0])]
-    )
+@pytest.mark.parametrize(("second", "status"), [(0.0, "ok"), (np.nan, "unmatched")])
+def test_a_batch_is_successful_if_all_of_it_is(scored: Scored, second: float, status: str):
+    success = scored(SUCCESS, [[1.0, second], [1.0, 1.0]])
+    success.loc[1, "status"] = status
+    table = pd.concat([success, scored("iterations", [300.0, 40.0])])
     assert counted(table, "iterations", "successful")["value"].tolist() == [40.0]
-
-
-def test_an_unmatched_sample_makes_its_batch_unsuccessful(scored: Scored):
-    lost = scored(SUCCESS, [[np.nan]], "unmatched").assign(sample=1).astype({"sample": "Int64"})
-    table = pd.concat([scored(SUCCESS, [[1.0]]), lost, scored("iterations", [40.0])])
-    assert counted(table, "iterations", "successful").empty
 
 
 @pytest.fixture
@@ -125,12 +103,8 @@ def test_the_failed_count_where_none_succeeded(
     assert found["ours"].to_dict() == {"cpl": cpl, "dlg": dlg}
     assert found["failed"].to_dict() == {"cpl": False, "dlg": True}
     assert found["count"].to_dict() == {"cpl": 1, "dlg": 2}
-
-
-@pytest.mark.parametrize("over", ["all", "successful"])
-def test_nothing_else_counts_for_having_failed(half_failed: pd.DataFrame, over: Over):
-    found = summarise(half_failed, "mse", over=over)
-    assert found["failed"].tolist() == [False, False]
+    for over in ("all", "successful"):
+        assert not summarise(half_failed, metric, over=over)["failed"].any()
 
 
 def test_a_cell_without_values_has_not_failed(scored: Scored):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from gleak.figures import intervals
-from gleak.figures.evidence import CellValues, Measured, collect, judge, shared_batches
+from gleak.figures.evidence import CellValues, Measured, collect, effect, judge, shared_batches
 from gleak.figures.judge import find_compared
 from gleak.figures.published import published_values, read_published
 from gleak.studies.axis_labels import read_metric
@@ -25,8 +25,6 @@ OF_PAPERS = [path for path in STUDIES if (path.parent / "published" / f"{path.st
 VICTIMS = 100
 SCALES = {"psnr": 40.0, "iterations": 300.0, "seconds": 1000.0, "unique_samples": 74.0}
 """Largest value of a metric where it is not 1."""
-
-
 read_study = cache(load_study)
 
 
@@ -66,18 +64,12 @@ def candidates(claim: Expectation, count: int) -> list[np.ndarray]:
     return [scale_of(claim) * means for shape in shapes for means in (shape, 1 - shape)]
 
 
-def effect(comparison: ClaimedRange, means: Sequence[float] | np.ndarray) -> float:
-    """The mean or difference that a claim is about."""
-    first, times = means[comparison.cell], comparison.times
-    return float(first if comparison.minus is None else first - times * means[comparison.minus])
-
-
 def clearance(claim: Expectation, means: np.ndarray) -> float:
     """By how much a claim is true of exact means; negative if it is false."""
     return min(
         min(value - each.low, each.high - value)
         for each in claim.comparisons
-        for value in [effect(each, means)]
+        for value in [effect(each, means.tolist())]
     )
 
 

@@ -5,18 +5,15 @@ from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from gleak.core.errors import ArtifactError
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import COLUMNS, read_scores
-
-Scored = Callable[..., pd.DataFrame]
-Write = Callable[..., Path]
+from tests.score_tables import Scored, WriteScores
 
 
-def test_the_order_of_files_does_not_matter(scored: Scored, write: Write, tmp_path: Path):
+def test_the_order_of_files_does_not_matter(scored: Scored, write: WriteScores, tmp_path: Path):
     files = [
         write(
             f"{attack}.csv",
@@ -38,7 +35,7 @@ def test_the_order_of_files_does_not_matter(scored: Scored, write: Write, tmp_pa
 
 
 def test_grants_in_use_are_named_once(
-    scored: Scored, write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    scored: Scored, write: WriteScores, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     table = scored("mse", [[0.1], [0.2]], attack="idlg", grants="labels")
     with caplog.at_level(logging.WARNING):
@@ -53,7 +50,7 @@ def test_a_missing_file_is_named(tmp_path: Path):
 
 
 def test_what_was_refused_has_a_row_with_its_reason(
-    scored: Scored, write: Write, row: Callable[..., dict[str, str]], tmp_path: Path
+    scored: Scored, write: WriteScores, row: Callable[..., dict[str, str]], tmp_path: Path
 ):
     done = write("done.csv", scored("mse", [[0.1]], attack="dlg"))
     refused = {**row(attack="aono"), "reason": "no dense layer"}
@@ -65,7 +62,7 @@ def test_what_was_refused_has_a_row_with_its_reason(
     ]
 
 
-def test_each_network_is_a_victim_of_its_cell(scored: Scored, write: Write, tmp_path: Path):
+def test_each_network_is_a_victim_of_its_cell(scored: Scored, write: WriteScores, tmp_path: Path):
     trainings = ["untrained", "untrained+repetition=1"]
     files = [
         write(f"{place}.csv", scored("test_accuracy", [float(place)], training=text))

@@ -12,25 +12,11 @@ from gleak.testing.model_contract import check_model
 from tests.zoo import CLASSES, FORMS, NETWORKS, SHAPE
 
 QUICK = {
-    "attention weights",
-    "LSTM",
-    "spectral norm",
-    "orthogonal weight",
-    "frozen weight, trained bias",
-    "heads",
-    "overwrites activations",
-    "weight used twice",
-    "tied weights",
-    "3-d convolution",
-    "batch norm",
-    "dropout of three kinds",
-    "contrastive head",
-    "head registered first",
-    "scalar first",
-    "frozen but a scalar",
-    "unused recurrent layer first",
-    "first weight transposed",
-    "parameter list",
+    *("attention weights", "LSTM", "spectral norm", "orthogonal weight", "heads"),
+    *("frozen weight, trained bias", "overwrites activations", "weight used twice"),
+    *("tied weights", "3-d convolution", "batch norm", "dropout of three kinds"),
+    *("contrastive head", "head registered first", "scalar first", "frozen but a scalar"),
+    *("unused recurrent layer first", "first weight transposed", "parameter list"),
     "double, batch norm",
 }
 """One network of each kind; the others are slow."""

@@ -19,14 +19,10 @@ MISSING: dict[str, Any] = {"hatch": "////", "facecolor": "0.95", "edgecolor": "0
 
 @dataclass(frozen=True)
 class Tile:
-    """An image with texts.
-
-    Args:
-        pixels: Shape (C, H, W); None: a hatched tile if there is a text below, else nothing.
-        above, below: texts; "" for none.
-    """
+    """An image with texts."""
 
     pixels: np.ndarray | None
+    """Shape (C, H, W); None: a hatched tile if there is a text below, else nothing."""
     above: str = ""
     below: str = ""
 
@@ -42,11 +38,6 @@ class TileRow:
     tiles: list[Tile]
 
     @property
-    def above(self) -> float:
-        """Height of the texts above, in inches."""
-        return ABOVE if any(tile.above for tile in self.tiles) else 0.0
-
-    @property
     def below(self) -> float:
         """Height of the texts below, in inches."""
         return BELOW * max(len(tile.below.splitlines()) for tile in self.tiles)
@@ -54,7 +45,7 @@ class TileRow:
     @property
     def height(self) -> float:
         """Height of the texts with the gap to the next row, in inches."""
-        return self.above + self.below + GAP
+        return (ABOVE if any(tile.above for tile in self.tiles) else 0.0) + self.below + GAP
 
 
 def draw_grid(rows: list[TileRow]) -> mpl.figure.Figure:
@@ -79,26 +70,14 @@ def draw_grid(rows: list[TileRow]) -> mpl.figure.Figure:
 
 
 def _draw_tile(axes: mpl.axes.Axes, tile: Tile) -> None:
-    """Draw an image and its texts; hatched if the image is missing."""
+    """Draw an image, without interpolation, and its texts; hatched if the image is missing."""
     if tile.pixels is not None:
-        _draw_pixels(axes, tile.pixels)
+        pixels = tile.pixels.transpose(1, 2, 0)
+        axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     elif tile.below:
         axes.add_patch(mpl.patches.Rectangle((0, 0), 1, 1, transform=axes.transAxes, **MISSING))
     axes.set_title(tile.above, fontsize=7, pad=2)
     _write(axes, 0.5, -0.04, tile.below, ha="center", va="top", size=6.5, color="0.3")
-
-
-def _draw_pixels(axes: mpl.axes.Axes, image: np.ndarray) -> None:
-    """Draw an image of Shape (C, H, W) without interpolation."""
-    pixels = image.transpose(1, 2, 0)
-    grey = pixels.shape[2] == 1
-    axes.imshow(
-        pixels[..., 0] if grey else pixels,
-        cmap="gray" if grey else None,
-        vmin=0,
-        vmax=1,
-        interpolation="nearest",
-    )
 
 
 def _write(axes: mpl.axes.Axes, x: float, y: float, text: str, **style: Any) -> None:

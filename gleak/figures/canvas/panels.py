@@ -14,17 +14,11 @@ from gleak.core.lazy import matplotlib as mpl
 from gleak.core.lazy import pandas as pd
 from gleak.core.lazy import seaborn as sns
 from gleak.core.numbers import format_value
-from gleak.figures.canvas.style import (
-    NEUTRAL,
-    PANEL,
-    colours,
-    colours_of,
-    new_figure,
-)
+from gleak.figures.canvas.style import NEUTRAL, PANEL, colours, colours_of, new_figure
 from gleak.figures.statistics import records, why_missing
 from gleak.studies.axes import Axis
 from gleak.studies.axis_labels import BLIND, AxisLabels, bare
-from gleak.studies.cell import TRUTH
+from gleak.studies.cell import TRUTH, Cell
 from gleak.studies.figure_spec import Over
 
 CONTROLS = {TRUTH: (0, (6, 2)), BLIND: (0, (1, 1.5))}
@@ -58,6 +52,12 @@ def facet_panels(
     for axes in panels.flat[count:]:
         axes.set_axis_off()
     return canvas, list(panels.flat[:count])
+
+
+def panel_of(facets: str | None, names: AxisLabels, cell: Cell) -> str:
+    """Return the label of the panel of a cell, by the axis of the panels."""
+    axis = Axis.read(facets) if facets else None
+    return "" if axis is None else axis.label_alone(names, axis.spec(cell))
 
 
 def draw_controls(axes: mpl.axes.Axes, controls: pd.DataFrame) -> None:
@@ -100,26 +100,14 @@ def add_legend(
 ) -> None:
     """Draw the legend beside the panels: the given handles, then the controls that are drawn.
 
-    Args:
-        canvas: figure.
-        hue: axis of the colours, the title of the legend.
-        names: labels of the grid.
-        handles: of everything but the controls.
-        controls: means of the controls.
+    Its title is that of the axis of the colours.
     """
     drawn = set(controls.loc[controls["ours"].notna(), "attack"])
-    lines = [
-        mpl.lines.Line2D(
-            [],
-            [],
-            color=NEUTRAL,
-            lw=1,
-            ls=style,
-            label=names.label("attack", names.specs["attack"][control]),
-        )
-        for control, style in CONTROLS.items()
-        if control in drawn
-    ]
+    lines = []
+    for control in [name for name in CONTROLS if name in drawn]:
+        label = names.label("attack", names.specs["attack"][control])
+        look: dict[str, Any] = {"color": NEUTRAL, "lw": 1, "ls": CONTROLS[control]}
+        lines.append(mpl.lines.Line2D([], [], label=label, **look))
     title = "" if hue is None else hue.title(names)
     every = [*handles, *lines]
     canvas.legend(handles=every, title=title, loc="outside right center", frameon=False)
@@ -128,11 +116,9 @@ def add_legend(
 def references(
     points: pd.DataFrame, looks: Mapping[str, mpl.artist.Artist]
 ) -> list[mpl.artist.Artist]:
-    """Return the legend handles of the paper's values and of means over failed attacks, if drawn.
+    """Return the legend handles of ``published`` values and of means over ``failed`` attacks.
 
-    Args:
-        points: from `gleak.figures.kinds.plots.summarise_points`.
-        looks: a handle for ``published`` and for ``failed``.
+    Those that are not among the points are left out; why points have no value is added.
     """
     drawn = {"published": points["published"].notna().any(), "failed": points["failed"].any()}
     missing = [] if points["ours"].notna().any() else list(dict.fromkeys(points["shown"]))
@@ -147,17 +133,20 @@ SLOT, LETTER = 0.2, 0.062  # inches, at least, of a slot and of a letter below t
 
 @dataclass(frozen=True)
 class Slots:
-    """Positions of bars or boxes: groups along x, colours side by side in each.
+    """Positions of bars or boxes: groups along x, centred at places, with slots side by side.
 
-    Args:
-        places: x -> the centre of its group.
-        colours: hue -> its colour, from left to right.
-        share: fraction of a slot that its bar takes; the rest, at its right, is for a marker.
+    A slot has a colour; its bar takes a share of it, and the rest, at its right, is for a marker.
     """
 
     places: dict[float | str, float]
     colours: dict[str, Colour]
     share: float
+
+    @property
+    def handles(self) -> list[mpl.artist.Artist]:
+        """Entries of the legend."""
+        named = ((hue, colour) for hue, colour in self.colours.items() if hue)
+        return [mpl.patches.Patch(color=colour, label=hue) for hue, colour in named]
 
     @property
     def width(self) -> float:

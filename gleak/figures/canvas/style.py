@@ -14,33 +14,21 @@ from gleak.core.lazy import pandas as pd
 from gleak.core.lazy import seaborn as sns
 
 PANEL = (3.0, 2.3)  # inches
-PAGE, BROAD_PAGE = 7.2, 10.5  # inches: widest tables of numbers and rows of images; of words
+PAGE = 7.2  # inches: widest rows of images
 DOTS_PER_INCH = 200
 PALETTE, PALETTE_SIZE = "colorblind", 10
-METHODS = {
-    "invertgrad": 0,
-    "gm": 0,
+COLOURS_OF = {
+    "invertgrad gm": 0,
     "dlg": 1,
-    "idlg": 5,
-    "dlg_adam": 5,
     "cpl": 2,
-    "cpa": 3,
-    "mkor": 3,
-    "rog": 3,
-    "agic": 3,
-    "agic_epochs": 3,
-    "rogs": 4,
-    "cpa_edges": 4,
-    "cpa_noisy": 7,
-    "fishing": 4,
-    "melis": 4,
-    "cpa_fi": 9,
-    "aono": 9,
-    "spear": 9,
-    "cpa_fi_gm": 5,
-    "sparse_fi": 7,
+    "cpa mkor rog agic agic_epochs": 3,
+    "rogs cpa_edges fishing melis": 4,
+    "idlg dlg_adam cpa_fi_gm": 5,
     "fi": 6,
+    "cpa_noisy sparse_fi": 7,
+    "cpa_fi aono spear": 9,
 }
+METHODS = {name: number for names, number in COLOURS_OF.items() for name in names.split()}
 """Attack -> its colour in the palette, the same in all figures; attacks of different papers share
 colours, those of one figure do not."""
 NEUTRAL = "0.45"
@@ -83,11 +71,7 @@ def colours(count: int) -> list[tuple[float, float, float]]:
 
 
 def colours_of(methods: Sequence[str]) -> list[tuple[float, float, float]]:
-    """Return one colour per method, in order: its own, or the first unused one.
-
-    Args:
-        methods: names of attacks; one that occurs again, or is unknown, gets an unused colour.
-    """
+    """Return one colour per attack, in order: its own; the first unused one if that is taken."""
     palette, taken = colours(PALETTE_SIZE), list[int]()
     reserved = {METHODS.get(name) for name in methods}
     for name in methods:
@@ -109,10 +93,7 @@ def save(
 ) -> None:
     """Write ``stem.svg`` and ``stem.png`` without dates or versions in their metadata.
 
-    Args:
-        figure: what is drawn.
-        stem: the files, without their suffixes.
-        conditions: heading -> text, printed below the figure, on lines of its width.
+    The conditions, by heading, are printed below the figure, on lines of its width.
     """
     if conditions:
         width, height = figure.get_size_inches()

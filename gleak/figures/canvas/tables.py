@@ -49,7 +49,6 @@ IN_LATEX = str.maketrans(
         "▾": r"$\blacktriangledown$",
     }
 )
-PACKAGES = r"% \usepackage{booktabs,multirow,amssymb}"
 
 
 def write_table(
@@ -74,6 +73,10 @@ def write_table(
         align: alignment of texts: right for numbers, left for words.
     """
     told = conditions or {}
+    items = "\n".join(f"<li>{escape(note)}</li>" for note in notes)
+    rows = "\n".join(
+        f"<tr><th>{escape(key)}</th><td>{escape(text)}</td></tr>" for key, text in told.items()
+    )
     bold = cells.map(lambda _: False) if bold is None else bold
     title, source = map(escape, heading)
     kind = "words" if align == "left" else "numbers"
@@ -83,11 +86,11 @@ def write_table(
         f"<h1>{title}</h1>" if title else "",
         f'<p class="source">{source}</p>' if source else "",
         f'<main class="{kind}">\n{_html(cells, bold)}\n</main>',
-        _list(notes),
-        _pairs(told),
+        f"<ul>\n{items}\n</ul>" if items else "",
+        f'<table class="conditions">\n{rows}\n</table>' if rows else "",
         "</html>\n",
     ]
-    comments = [PACKAGES, *(f"% {note}" for note in notes)]
+    comments = [r"% \usepackage{booktabs,multirow,amssymb}", *(f"% {note}" for note in notes)]
     comments += [f"% {key}: {text}" for key, text in told.items()]
     texts = {
         ".html": "\n".join(filter(None, page)),
@@ -105,14 +108,11 @@ def table_in_page(page: str) -> str:
 
 
 def _html(cells: pd.DataFrame, bold: pd.DataFrame) -> str:
-    marked = [
-        [
-            _mark(text, is_bold, paper=PAPER in key[-1:])
-            for text, is_bold, key in zip(texts, bolds, _keys(cells.columns), strict=True)
-        ]
-        for texts, bolds in zip(cells.to_numpy(), bold.to_numpy(), strict=True)
-    ]
-    styler = _plain(pd.DataFrame(marked, cells.index, cells.columns)).style
+    marked = cells.map(escape)
+    marked = marked.where(~bold, "<b>" + marked + "</b>")
+    in_paper = marked.columns.get_level_values(-1) == PAPER
+    marked.loc[:, in_paper] = '<span class="paper">' + marked.loc[:, in_paper] + "</span>"
+    styler = _plain(marked).style
     styler = styler.format_index(escape="html", axis=0).format_index(escape="html", axis=1)
     html = styler.to_html(exclude_styles=True, sparse_index=True, sparse_columns=True).strip()
     head, _, body = html.partition("</thead>")
@@ -129,28 +129,6 @@ def _plain(cells: pd.DataFrame) -> pd.DataFrame:
         flat = index.get_level_values(0) if index.nlevels == 1 else index
         cells = cells.set_axis(flat.set_names([None] * index.nlevels), axis=axis)
     return cells
-
-
-def _keys(columns: pd.Index) -> list[tuple[str, ...]]:
-    return [key if isinstance(key, tuple) else (key,) for key in columns]
-
-
-def _mark(text: str, is_bold: bool, paper: bool) -> str:
-    text = f"<b>{escape(text)}</b>" if is_bold else escape(text)
-    return f'<span class="paper">{text}</span>' if paper else text
-
-
-def _list(notes: Sequence[str]) -> str:
-    items = "\n".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f"<ul>\n{items}\n</ul>" if notes else ""
-
-
-def _pairs(conditions: Mapping[str, str]) -> str:
-    rows = "\n".join(
-        f"<tr><th>{escape(key)}</th><td>{escape(text)}</td></tr>"
-        for key, text in conditions.items()
-    )
-    return f'<table class="conditions">\n{rows}\n</table>' if conditions else ""
 
 
 def _latex(cells: pd.DataFrame, bold: pd.DataFrame, side: str) -> str:

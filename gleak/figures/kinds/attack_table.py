@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
@@ -18,12 +19,7 @@ from gleak.core.spec import parameter
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.tables import write_table
 from gleak.studies.axis_labels import bare
-from gleak.studies.figure_spec import (
-    TABLE_SUFFIXES,
-    FigureData,
-    FigureSpec,
-    as_list,
-)
+from gleak.studies.figure_spec import TABLE_SUFFIXES, FigureData, FigureSpec, as_list
 
 ATTACK = "attack"
 Facts = Mapping[str, Sequence[str]]
@@ -37,15 +33,12 @@ def _canonical(text: str) -> str:
 
 
 def _canonical_keys(labels: dict[str, str]) -> dict[str, str]:
-    """Return the labels with keys that are attacks in canonical form."""
-    return {_canonical_or_same(text): label for text, label in labels.items()}
-
-
-def _canonical_or_same(text: str) -> str:
-    try:
-        return _canonical(text)
-    except ValueError:
-        return text
+    """Return the labels with keys that are attacks in canonical form; others stay."""
+    keys = {}
+    for text in labels:
+        with suppress(SpecError):
+            keys[text] = str(parse("attack", text))
+    return {keys.get(text, text): label for text, label in labels.items()}
 
 
 @register("attacks")
@@ -67,20 +60,15 @@ class Attacks(FigureSpec):
     )
 
     @property
-    def specs(self) -> list[AttackSpec]:
-        """Specs of the attacks."""
-        return [parse("attack", text) for text in self.attacks]
-
-    @property
     @override
     def modules(self) -> frozenset[str]:
-        parts = [part for spec in self.specs for part in spec.components()]
+        parts = [part for text in self.attacks for part in parse("attack", text).components()]
         return super().modules.union(*(part.modules for part in parts))
 
     @property
     def facts(self) -> list[Facts]:
         """Properties of each attack, see `facts_of`."""
-        return [facts_of(spec) for spec in self.specs]
+        return [facts_of(parse("attack", text)) for text in self.attacks]
 
     def label(self, text: str) -> str:
         """Return the label of a text; a spec without its own label has that of its name."""
@@ -107,11 +95,7 @@ class Attacks(FigureSpec):
         write_table(self.lay_out(), stem, [f"{DASH} none."], heading=heading, align="left")
 
     def lay_out(self) -> pd.DataFrame:
-        """Arrange the properties as labelled texts.
-
-        Returns:
-            Index: the attacks; columns: their properties.
-        """
+        """Arrange the properties (columns) of the attacks (index) as labelled texts."""
         label, facts = self.label, self.facts
         keys = [key for key in facts[0] if key != ATTACK]
         return pd.DataFrame(
@@ -125,36 +109,23 @@ class Attacks(FigureSpec):
 
 
 def facts_of(spec: AttackSpec) -> Facts:
-    """Return the properties of an attack.
-
-    Returns:
-        Column -> its texts, empty where the column does not apply: the attack itself, the main
-        loss term, the other terms, the optimiser, how labels are inferred, knowledge that is
-        granted or trained, data modalities, whether updates of several epochs are combined, how an
-        update of several local steps is inverted, the crafting it relies on, and the source.
-    """
-    summary = spec.summary()
+    """Return the properties of an attack: column -> its texts, empty where it does not apply."""
+    summary, cost = spec.summary(), spec.cost()
+    idle = "" if cost.evaluations else "none, no iterations"
+    steps = "no"
+    if spec.takes_local_steps:
+        steps = "unrolled" if cost.repeats_local_steps else "as one batch"
     facts = {
         ATTACK: [str(spec)],
         "main loss term": summary.losses,
         "other terms": summary.terms,
-        "optimiser": summary.optimizers or [_without_optimizer(spec)],
+        "optimiser": summary.optimizers or [idle],
         "labels": [summary.labels],
         "extra knowledge": sorted({*spec.grants, *(known.name for known in spec.knowledge)}),
         "data": sorted(spec.modalities) if spec.modalities < AttackSpec.modalities else ["any"],
         "several epochs": ["yes" if spec.joins_epochs else "no"],
-        "local steps": [_local_steps(spec)],
+        "local steps": [steps],
         "crafted parameters": [spec.crafting or ""],
         "source": [spec.source],
     }
     return {column: [text for text in texts if text] for column, texts in facts.items()}
-
-
-def _without_optimizer(spec: AttackSpec) -> str:
-    return "" if spec.cost().evaluations else "none, no iterations"
-
-
-def _local_steps(spec: AttackSpec) -> str:
-    if not spec.takes_local_steps:
-        return "no"
-    return "unrolled" if spec.cost().repeats_local_steps else "as one batch"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -32,11 +33,7 @@ from gleak.figures.canvas.panels import (
     wrap,
 )
 from gleak.figures.canvas.style import NEUTRAL, PANEL, save, theme
-from gleak.figures.kinds.plots import (
-    MeanPlot,
-    categories,
-    save_points,
-)
+from gleak.figures.kinds.plots import MeanPlot, categories, save_points
 from gleak.figures.statistics import Row, records
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.figure_spec import FigureData, Over, as_list
@@ -46,8 +43,8 @@ from gleak.studies.figure_spec import FigureData, Over, as_list
 class Bar(MeanPlot):
     """Bars of the means of up to three metrics, with the paper's values and the controls.
 
-    One row of panels for each metric. Colours as in `gleak.figures.kinds.plots.Plot`; values of x
-    are in the order of the study.
+    One row of panels for each metric; values of x are in the order of the study. Colours as in
+    `gleak.figures.kinds.plots.Plot`.
     """
 
     y: Annotated[list[str], BeforeValidator(as_list)] = Field(
@@ -119,8 +116,6 @@ ALONE, BESIDE = 0.9, 0.6  # width of a bar in shares of its slot: alone, beside 
 HEIGHT = 1.8  # inches of a panel where there are several, one below the other
 HATCH: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "linewidth": 0}
 MARKER: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": "", "markersize": 4}
-
-
 LINE_MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 CROSS: dict[str, Any] = {"marker": "x", "color": "black", "ls": "", "markeredgewidth": 1}
 MOST_TICKS = 8
@@ -141,7 +136,10 @@ def _draw_bars(
     for line, metric in zip(panels, figure.y, strict=True):
         drawn = [table[table["shown"] == metric] for table in (points, controls)]
         for axes, facet in zip(line, facets, strict=True):
-            _draw_bar_panel(axes, slots, *(table[table["facet"] == facet] for table in drawn))
+            points_here, controls_here = (table[table["facet"] == facet] for table in drawn)
+            draw_controls(axes, controls_here)
+            for row in records(points_here):
+                _draw_bar(axes, slots, row)
             axes.set(xlabel=figure.x_axis.title(names), xlim=(-0.5, len(ticks) - 0.5))
             axes.set_xticks(range(len(ticks)), ticks)
         line[0].set_ylabel(label_metric(names, metric, figure.measured[metric]))
@@ -151,16 +149,13 @@ def _draw_bars(
         axes.set_title(facet)
     for axes in panels.flat:
         axes.label_outer()
-    add_legend(canvas, figure.hue_axis, names, _bar_handles(points, slots), controls)
+    beside = {
+        "published": mpl.lines.Line2D([], [], color=NEUTRAL, label=PAPER, **MARKER),
+        "failed": mpl.patches.Patch(facecolor=NEUTRAL, label=FAILED, **HATCH),
+    }
+    handles = [*slots.handles, *references(points, beside)]
+    add_legend(canvas, figure.hue_axis, names, handles, controls)
     return canvas
-
-
-def _draw_bar_panel(
-    axes: mpl.axes.Axes, slots: Slots, points: pd.DataFrame, controls: pd.DataFrame
-) -> None:
-    draw_controls(axes, controls)
-    for row in records(points):
-        _draw_bar(axes, slots, row)
 
 
 def _draw_bar(axes: mpl.axes.Axes, slots: Slots, row: Row) -> None:
@@ -184,24 +179,19 @@ def _make_logarithmic(axes: mpl.axes.Axes, drawn: pd.DataFrame) -> None:
         axes.set_ylim(bottom=10 ** math.floor(math.log10(values[values > 0].min() / 2)))
 
 
-def _bar_handles(points: pd.DataFrame, slots: Slots) -> list[mpl.artist.Artist]:
-    bars: list[mpl.artist.Artist] = [
-        mpl.patches.Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
-    ]
-    beside = {
-        "published": mpl.lines.Line2D([], [], color=NEUTRAL, label=PAPER, **MARKER),
-        "failed": mpl.patches.Patch(facecolor=NEUTRAL, label=FAILED, **HATCH),
-    }
-    return bars + references(points, beside)
-
-
 def _draw_lines(
     figure: Line, names: AxisLabels, points: pd.DataFrame, controls: pd.DataFrame
 ) -> mpl.figure.Figure:
     facets = list(dict.fromkeys(points["facet"]))
     canvas, panels = facet_panels(len(facets), PANEL, sharex=True, sharey=True)
-    points, ticks = _positions(figure, names, points)
-    looks = _looks(points)
+    ticks: dict[float, str] = {}
+    if points["x"].map(lambda x: isinstance(x, str)).any():
+        labels = categories(figure, names, points)
+        ticks = {float(place): label for place, label in enumerate(labels.values())}
+        points = points.assign(x=points["x"].map(dict(zip(labels, ticks, strict=True))))
+    points = points.astype({"x": float})
+    markers = cycle(LINE_MARKERS)
+    looks = {hue: (colour, next(markers)) for hue, colour in hues(points).items()}
     label = label_metric(names, figure.y, figure.over)
     for axes, facet in zip(panels, facets, strict=True):
         _draw_line_panel(axes, points[points["facet"] == facet], looks)
@@ -211,25 +201,6 @@ def _draw_lines(
         axes.label_outer()
     add_legend(canvas, figure.hue_axis, names, _line_handles(points, looks), controls)
     return canvas
-
-
-def _positions(
-    figure: Line, names: AxisLabels, points: pd.DataFrame
-) -> tuple[pd.DataFrame, dict[float, str]]:
-    """Return the points with a numeric x, and the tick labels if x is not a number."""
-    if not points["x"].map(lambda x: isinstance(x, str)).any():
-        return points.astype({"x": float}), {}
-    labels = categories(figure, names, points)
-    places = {x: float(place) for place, x in enumerate(labels)}
-    return points.assign(x=points["x"].map(places)), dict(enumerate(labels.values()))
-
-
-def _looks(points: pd.DataFrame) -> Looks:
-    """Return the colour and marker of each line."""
-    return {
-        hue: (colour, LINE_MARKERS[i % len(LINE_MARKERS)])
-        for i, (hue, colour) in enumerate(hues(points).items())
-    }
 
 
 def _draw_line_panel(axes: mpl.axes.Axes, points: pd.DataFrame, looks: Looks) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,20 +26,14 @@ from gleak.core.numbers import REFUSED
 from gleak.core.registry import register
 from gleak.core.settings import SCALES
 from gleak.core.spec import Spec, parameter
-from gleak.figures.canvas.panels import Colour, facet_panels, hues
+from gleak.figures.canvas.panels import facet_panels, hues, panel_of
 from gleak.figures.canvas.style import PANEL, colours, save, save_numbers, theme
 from gleak.figures.statistics import CELL
 from gleak.knowledge.base import Pretraining
 from gleak.studies.axes import Axis
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import (
-    FigureData,
-    FigureSpec,
-    GridFigure,
-    Shown,
-    without_controls,
-)
+from gleak.studies.figure_spec import FigureData, FigureSpec, GridFigure, Shown
 from gleak.studies.refusals import levels_of
 
 
@@ -84,16 +77,12 @@ class TrainedFigure(FigureSpec):
     knowledge: Trainings
     quick: AtScale | None = parameter(None, "what is different at this scale")
     small: AtScale | None = parameter(None, "what is different at this scale")
-    gpu: AtScale | None = parameter(None, "what is different at this scale")
-
-    def written(self, scale: str) -> list[Trained]:
-        """Return the trainings at a scale, as in the study file."""
-        own: AtScale | None = getattr(self, scale, None)
-        return self.knowledge if own is None else own["knowledge"]
 
     @override
     def trainings(self, scale: str) -> Sequence[Pretraining]:
-        return [Pretraining.parse(one["dataset"], one["spec"]) for one in self.written(scale)]
+        own: AtScale | None = getattr(self, scale, None)
+        written = self.knowledge if own is None else own["knowledge"]
+        return [Pretraining.parse(one["dataset"], one["spec"]) for one in written]
 
 
 @register("losses")
@@ -123,7 +112,10 @@ class Losses(TrainedFigure):
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
         scales = [self.trainings(scale) for scale in SCALES]
-        known = {text for trained in scales for one in trained for text in _texts(one)}
+        known = set[str]()
+        for one in (one for trained in scales for one in trained):
+            specs = (one.knowledge, one.knowledge.setting(), one.dataset)
+            known.update(map(str, specs), (spec.name for spec in specs), one.knowledge.losses)
         for text in self.labels:
             if text not in known:
                 raise ValueError(f"label {text!r} matches nothing here; {nearest(text, known)}")
@@ -141,12 +133,6 @@ class Losses(TrainedFigure):
             save(_draw_losses(self, table), stem, material.conditions)
 
 
-def _texts(trained: Pretraining) -> set[str]:
-    """Return all texts of a training that can have a label."""
-    specs = (trained.knowledge, trained.knowledge.setting(), trained.dataset)
-    return {*map(str, specs), *(spec.name for spec in specs), *trained.knowledge.losses}
-
-
 @register("traces")
 class Traces(GridFigure):
     """Objective of iterative attacks over their iterations, averaged over victims.
@@ -156,6 +142,7 @@ class Traces(GridFigure):
     """
 
     needs: ClassVar[Literal["scores", "reconstructions"]] = "reconstructions"
+    shows_controls: ClassVar[bool] = False
 
     hue: str = parameter("attack", "axis told apart by colour")
     facets: str | None = parameter(None, "axis told apart by panels, side by side")
@@ -186,18 +173,11 @@ class Traces(GridFigure):
                 )
 
     @override
-    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
-        return without_controls(super().chosen(names, cells))
-
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         table = tabulate_traces(self, material)
         save_numbers(table, stem)
         with theme():
             save(_draw_traces(self, material.names, table), stem, material.conditions)
-
-
-TRACE_COLUMNS = [*CELL, "hue", "facet", "iteration", "mean", "low", "high", "victims", "reason"]
 
 
 def tabulate_losses(trained: Sequence[Knowledge]) -> pd.DataFrame:
@@ -229,18 +209,18 @@ def _draw_losses(figure: Losses, table: pd.DataFrame) -> mpl.figure.Figure:
 
 
 def tabulate_traces(figure: Traces, material: FigureData) -> pd.DataFrame:
-    """Tabulate every point of every trace with the labels of its cell; columns `TRACE_COLUMNS`."""
+    """Tabulate every point of every trace with the labels of its cell."""
     names, hue = material.names, Axis.read(figure.hue)
-    facets = None if figure.facets is None else Axis.read(figure.facets)
     curves = [
         _trace(shown).assign(
             **levels_of(shown.cell),
             hue=hue.label(names, hue.spec(shown.cell)),
-            facet="" if facets is None else facets.label_alone(names, facets.spec(shown.cell)),
+            facet=panel_of(figure.facets, names, shown.cell),
         )
         for shown in material.shown
     ]
-    return pd.concat(curves)[TRACE_COLUMNS]
+    columns = ["hue", "facet", "iteration", "mean", "low", "high", "victims", "reason"]
+    return pd.concat(curves).reindex(columns=[*CELL, *columns])
 
 
 def _trace(shown: Shown) -> pd.DataFrame:
@@ -252,8 +232,7 @@ def _trace(shown: Shown) -> pd.DataFrame:
         IncompatibleError: if the attack recorded no trace.
     """
     if shown.reason:
-        nothing = dict.fromkeys(["iteration", "mean", "low", "high"], math.nan)
-        return pd.DataFrame([{**nothing, "victims": 0, "reason": shown.reason}])
+        return pd.DataFrame([{"victims": 0, "reason": shown.reason}])
     reconstruction = Reconstruction.read(shown.reconstruction)
     if reconstruction.trace_iteration is None or reconstruction.trace_objective is None:
         raise IncompatibleError(
@@ -276,32 +255,19 @@ def _draw_traces(figure: Traces, names: AxisLabels, table: pd.DataFrame) -> mpl.
     facets = list(dict.fromkeys(table["facet"]))
     canvas, panels = facet_panels(len(facets), PANEL, sharex=True, sharey=True)
     looks = hues(table)
+    handles: dict[str, mpl.artist.Artist] = {}
     for axes, facet in zip(panels, facets, strict=True):
-        _draw_curves(axes, table[table["facet"] == facet], looks)
+        for hue, colour in looks.items():
+            curve = table[(table["facet"] == facet) & (table["hue"] == hue)]
+            if curve.empty:
+                continue
+            label, x = f"{hue}: {REFUSED}" if curve["reason"].any() else hue, curve["iteration"]
+            (handles[label],) = axes.plot(x, curve["mean"], color=colour, label=label)
+            if curve["victims"].max() > 1:
+                axes.fill_between(x, curve["low"], curve["high"], color=colour, alpha=0.18, lw=0)
         axes.set(title=facet, xlabel="iteration", ylabel=names.metric("objective"), yscale="log")
         axes.label_outer()
-    handles = {
-        label: line
-        for axes in panels
-        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    canvas.legend(
-        handles=list(handles.values()),
-        title=Axis.read(figure.hue).title(names),
-        loc="outside right center",
-        frameon=False,
-    )
+    title = Axis.read(figure.hue).title(names)
+    lines = list(handles.values())
+    canvas.legend(handles=lines, title=title, loc="outside right center", frameon=False)
     return canvas
-
-
-def _draw_curves(axes: mpl.axes.Axes, table: pd.DataFrame, looks: dict[str, Colour]) -> None:
-    for hue, colour in looks.items():
-        curve = table[table["hue"] == hue]
-        if curve.empty:
-            continue
-        label = f"{hue}: {REFUSED}" if curve["reason"].any() else hue
-        axes.plot(curve["iteration"], curve["mean"], color=colour, label=label)
-        if curve["victims"].max() > 1:
-            axes.fill_between(
-                curve["iteration"], curve["low"], curve["high"], color=colour, alpha=0.18, lw=0
-            )

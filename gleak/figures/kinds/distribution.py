@@ -26,7 +26,7 @@ from gleak.figures.canvas.panels import (
 )
 from gleak.figures.canvas.style import NEUTRAL, PANEL, save, save_numbers, theme
 from gleak.figures.kinds.plots import Plot, categories, place_rows, summarise_controls
-from gleak.figures.statistics import CELL, Row, cells_of, counted, records, summarise, table_of
+from gleak.figures.statistics import CELL, Row, chosen_cells, counted, records, summarise
 from gleak.studies.axis_labels import AxisLabels, read_metric
 from gleak.studies.figure_spec import FigureData, Over
 
@@ -40,7 +40,7 @@ class Distribution(Plot):
     paper's values, which are single numbers, are not shown.
     """
 
-    source = "CPA mpl.figure.Figure 7"
+    source = "CPA Figure 7"
 
     y: str = Field(description="metric; one value per sample, or per victim of those that are so")
 
@@ -104,7 +104,8 @@ def _draw(
         axes.set_xticks(range(len(ticks)), ticks)
         axes.set_ylabel(label_metric(names, figure.y, "all"))
         axes.label_outer()
-    add_legend(canvas, figure.hue_axis, names, _handles(slots), controls)
+    key = mpl.patches.Patch(facecolor="0.85", edgecolor=NEUTRAL, label=KEY)
+    add_legend(canvas, figure.hue_axis, names, [*slots.handles, key], controls)
     return canvas
 
 
@@ -138,29 +139,19 @@ def spread(count: int) -> np.ndarray:
     return (np.arange(count) + 0.5) * GOLDEN % 1 - 0.5
 
 
-def _handles(slots: Slots) -> list[mpl.artist.Artist]:
-    boxes: list[mpl.artist.Artist] = [
-        mpl.patches.Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
-    ]
-    return [*boxes, mpl.patches.Patch(facecolor="0.85", edgecolor=NEUTRAL, label=KEY)]
-
-
 def summarise_quantiles(figure: Distribution, material: FigureData) -> pd.DataFrame:
-    """Compute one row per box: cell, position, quantiles, mean and counts, in the study's order.
+    """Compute one row per box, in the order of the study; columns `COLUMNS`, and ``shown``.
 
-    Returns:
-        Columns `COLUMNS` and ``shown``, the metric as written in the study. Quantiles are over all
-        values of a cell, with linear interpolation; count is the number of values, rows the number
-        of samples or victims that are scored.
+    Quantiles are over all values of a cell, with linear interpolation; count is the number of
+    values, rows the number of samples or victims that are scored.
     """
-    scores, names = material.scores, material.names
-    metric = read_metric(figure.y)
-    chosen = table_of(figure.chosen(names, cells_of(scores)))
+    scores, metric = material.scores, read_metric(figure.y)
     means = summarise(scores, metric).rename(columns={"ours": "mean"}).assign(shown=figure.y)
     values = counted(scores, str(metric), "all").groupby(CELL)["value"]
     quantiles = pd.DataFrame({name: values.quantile(share) for name, share in QUANTILES.items()})
-    boxes = chosen.merge(means).merge(quantiles.reset_index(), on=CELL, how="left")
-    return place_rows(figure, names, boxes)
+    boxes = chosen_cells(figure, material).merge(means)
+    boxes = boxes.merge(quantiles.reset_index(), on=CELL, how="left")
+    return place_rows(figure, material.names, boxes)
 
 
 def summarise_control_means(figure: Distribution, material: FigureData) -> pd.DataFrame:

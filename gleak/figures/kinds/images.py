@@ -17,7 +17,6 @@ from gleak.core.spec import parameter
 from gleak.figures.canvas.image_grid import EMPTY, Tile, TileRow, draw_grid
 from gleak.figures.canvas.style import save, save_numbers, theme
 from gleak.figures.kinds.samples import (
-    NO_VALUES,
     RESULT,
     SNAPSHOT,
     TRUTH,
@@ -82,7 +81,7 @@ class Images(SampleFigure):
             strip
             for shown in material.shown
             for strip in read_strips(
-                self, shown, read_values(self, shown, material.scores) if scored else NO_VALUES
+                self, shown, read_values(self, shown, material.scores) if scored else None
             )
         ]
         save_numbers(tabulate_strips(strips), stem)
@@ -107,25 +106,23 @@ def lay_out_search(strips: list[Strip], names: AxisLabels) -> list[TileRow]:
 
 
 def lay_out_results(strips: list[Strip], names: AxisLabels) -> list[TileRow]:
-    """Return a row of the truth, then the results of the following cells with the same truth."""
-    cells = [list(run) for _, run in groupby(strips, key=lambda strip: strip.shown)]
-    groups = _sharing_truth(cells)
-    varying = names.varying([strip.shown.cell for strip in strips])
-    return [row for group in groups for row in _group(group, names, varying)]
+    """Return a row of the truth, then the results of the following cells with the same truth.
 
-
-def _sharing_truth(cells: list[list[Strip]]) -> list[list[list[Strip]]]:
-    """Group consecutive cells with the same truth; a refused cell joins those before it."""
+    A refused cell, which has no truth, joins those before it.
+    """
     groups: list[list[list[Strip]]] = []
     truth: list[bytes] = []
-    for cell in cells:
-        own = _truth_of(cell)
+    for _, run in groupby(strips, key=lambda strip: strip.shown):
+        cell = list(run)
+        truths = (strip.pictures[0].pixels for strip in cell)
+        own = [pixels.tobytes() for pixels in truths if pixels is not None]
         if not groups or (own and truth and own != truth):
             groups.append([])
             truth = own
         groups[-1].append(cell)
         truth = truth or own
-    return groups
+    varying = names.varying([strip.shown.cell for strip in strips])
+    return [row for group in groups for row in _group(group, names, varying)]
 
 
 def _group(cells: list[list[Strip]], names: AxisLabels, varying: list[str]) -> list[TileRow]:
@@ -145,43 +142,34 @@ def _group(cells: list[list[Strip]], names: AxisLabels, varying: list[str]) -> l
     return [TileRow("\n".join([*common, TRUTH]), truths or [EMPTY]), *results]
 
 
-def _truth_of(cell: list[Strip]) -> list[bytes]:
-    """Return the true images of a cell as bytes; none if the cell was refused."""
-    truths = [strip.pictures[0].pixels for strip in cell]
-    return [truth.tobytes() for truth in truths if truth is not None]
-
-
 def _headings(cell: Cell, names: AxisLabels, levels: list[str]) -> list[str]:
     return [names.heading(level, cell.specs[level]) for level in levels]
 
 
 def _tile(strip: Strip, picture: Picture, names: AxisLabels) -> Tile:
-    """Return a picture with its texts; empty for a step of the search that was not recorded."""
+    """Return a picture with its texts; empty for a step of the search that was not recorded.
+
+    Above it are the step and its iteration: ``start``, ``iteration 20``, ``result (113)``.
+    """
     if picture.pixels is None and picture.step != RESULT:
         return EMPTY
-    return Tile(picture.pixels, _above(picture), _below(strip, picture, names))
-
-
-def _above(picture: Picture) -> str:
-    """Return the step and its iteration: ``start``, ``iteration 20``, ``result (113)``."""
-    if picture.step == SNAPSHOT:
-        return f"iteration {picture.iteration}"
-    after = picture.step == RESULT and picture.iteration is not None
-    return f"{picture.step} ({picture.iteration})" if after else picture.step
+    above = picture.step
+    if above == SNAPSHOT:
+        above = f"iteration {picture.iteration}"
+    elif above == RESULT and picture.iteration is not None:
+        above = f"{RESULT} ({picture.iteration})"
+    return Tile(picture.pixels, above, _below(strip, picture, names))
 
 
 def _below(strip: Strip, picture: Picture, names: AxisLabels) -> str:
+    """Return the metric of a result (``SSIM 0.7``), or the MSE, and whether it converged."""
     if picture.step == TRUTH:
         return ""
     if strip.shown.reason:
         return REFUSED
     verdict = "" if strip.converged or picture.step != RESULT else "\nnot converged"
-    number = "not found" if picture.pixels is None else _number(strip, picture, names)
-    return f"{number}{verdict}"
-
-
-def _number(strip: Strip, picture: Picture, names: AxisLabels) -> str:
-    """Return the metric of a result (``SSIM 0.7``), or its MSE if the metric has no value."""
+    if picture.pixels is None:
+        return f"not found{verdict}"
     if strip.metric == "mse" or picture.step != RESULT or math.isnan(strip.value):
-        return f"MSE {format_number(picture.mse)}"
-    return f"{names.metric(strip.metric)} {format_number(strip.value)}"
+        return f"MSE {format_number(picture.mse)}{verdict}"
+    return f"{names.metric(strip.metric)} {format_number(strip.value)}{verdict}"

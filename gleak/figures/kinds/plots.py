@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,23 +15,22 @@ from typing_extensions import override
 from gleak.core.lazy import pandas as pd
 from gleak.core.numbers import format_number
 from gleak.core.spec import Spec, parameter
+from gleak.figures.canvas.panels import panel_of
 from gleak.figures.canvas.style import save_numbers
-from gleak.figures.intervals import mean_interval
 from gleak.figures.published import add_published
 from gleak.figures.statistics import (
     CELL,
     Row,
     band_over_victims,
-    cells_of,
+    chosen_cells,
     records,
     select,
     summarise,
-    table_of,
 )
 from gleak.studies.axes import Axis
 from gleak.studies.axis_labels import CONTROLS, AxisLabels, is_control, read_metric
 from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import FigureData, GridFigure, Over, without_controls
+from gleak.studies.figure_spec import FigureData, GridFigure, Over
 
 
 class Plot(GridFigure):
@@ -41,6 +39,8 @@ class Plot(GridFigure):
     If hue is of the same level as x (``x: defense.std``, ``hue: defense.name``), a cell whose
     spec lacks the field of x (``none``) is drawn in every colour.
     """
+
+    shows_controls: ClassVar[bool] = False
 
     x: str = Field(description="axis: a level, or a field of its specs such as defense.std")
     hue: str | None = parameter(None, "axis told apart by colour")
@@ -66,11 +66,6 @@ class Plot(GridFigure):
         return None if self.hue is None else Axis.read(self.hue)
 
     @property
-    def facet_axis(self) -> Axis | None:
-        """Axis of the panels."""
-        return None if self.facets is None else Axis.read(self.facets)
-
-    @property
     @override
     def used_metrics(self) -> Sequence[str]:
         return list(self.measured)
@@ -79,10 +74,6 @@ class Plot(GridFigure):
     @override
     def used_axes(self) -> Sequence[str]:
         return [axis for axis in (self.x, self.hue, self.facets) if axis is not None]
-
-    @override
-    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
-        return without_controls(super().chosen(names, cells))
 
 
 class MeanPlot(Plot):
@@ -123,21 +114,21 @@ def summarise_points(figure: MeanPlot, material: FigureData) -> pd.DataFrame:
 
     The column ``shown`` has its metric as written in the study.
     """
-    names, scores = material.names, material.scores
-    chosen = table_of(figure.chosen(names, cells_of(scores)))
-    summaries = [_summarise(figure, scores, *measured) for measured in figure.measured.items()]
-    compared = add_published(chosen.merge(pd.concat(summaries)), material.published, names)
-    return place_rows(figure, names, compared)
+    names, scores, summaries = material.names, material.scores, []
+    for shown, over in figure.measured.items():
+        metric, band = read_metric(shown), None if figure.error == "ci" else deviation
+        summary = summarise(scores, metric, "mean", over).assign(shown=shown)
+        bands = band_over_victims(scores, metric, over, band)
+        summaries.append(summary.merge(bands, on=CELL, how="left"))
+    points = chosen_cells(figure, material).merge(pd.concat(summaries))
+    return place_rows(figure, names, add_published(points, material.published, names))
 
 
 def place_rows(figure: Plot, names: AxisLabels, table: pd.DataFrame) -> pd.DataFrame:
     """Add x, hue and facet to the rows of cells, and sort them in the order of the study.
 
-    Args:
-        figure: spec with the axes.
-        names: labels of the grid.
-        table: levels of each cell, the ``cell`` itself, and ``shown``, its metric as written in
-            the study.
+    The table has the levels of each cell, the ``cell`` itself, and ``shown``, its metric as
+    written in the study.
     """
     cells = list(table["cell"])
     placed = [point for row in records(table) for point in _place(figure, names, row, cells)]
@@ -165,25 +156,19 @@ def summarise_controls(figure: Plot, material: FigureData) -> pd.DataFrame:
     return groups.agg({**sums, **same}).reindex(columns=table.columns)
 
 
-def _summarise(figure: MeanPlot, scores: pd.DataFrame, shown: str, over: Over) -> pd.DataFrame:
-    metric = read_metric(shown)
-    interval = partial(mean_interval, binary=metric.binary)
-    bands = band_over_victims(scores, metric, over, interval if figure.error == "ci" else deviation)
-    summary = summarise(scores, metric, "mean", over).assign(shown=shown)
-    return summary.merge(bands, on=CELL, how="left")
-
-
 def deviation(values: np.ndarray) -> tuple[float, float]:
     """Compute the mean minus and plus one standard deviation; NaN for a single value."""
     if len(values) < 2:
         return math.nan, math.nan
-    return float(values.mean() - values.std(ddof=1)), float(values.mean() + values.std(ddof=1))
+    mean, spread = float(values.mean()), float(values.std(ddof=1))
+    return mean - spread, mean + spread
 
 
 def _place(figure: Plot, names: AxisLabels, row: Row, cells: Iterable[Cell]) -> list[Row]:
     """Return the points of a cell: one, or one per colour if it belongs to several."""
     cell, x, hue = row["cell"], figure.x_axis, figure.hue_axis
-    placed = {**row, "x": figure.along(names, x.spec(cell)), "facet": _facet(figure, names, cell)}
+    facet = panel_of(figure.facets, names, cell)
+    placed = {**row, "x": figure.along(names, x.spec(cell)), "facet": facet}
     if hue is None:
         return [{**placed, "hue": ""}]
     own = hue.label(names, hue.spec(cell))
@@ -195,16 +180,11 @@ def _place(figure: Plot, names: AxisLabels, row: Row, cells: Iterable[Cell]) -> 
     return [{**placed, "hue": label} for label in dict.fromkeys(labels)]
 
 
-def _facet(figure: Plot, names: AxisLabels, cell: Cell) -> str:
-    axis = figure.facet_axis
-    return "" if axis is None else axis.label_alone(names, axis.spec(cell))
-
-
 def _panels_of_control(figure: Plot, names: AxisLabels, cell: Cell) -> list[str]:
     """Return the panels of a control: its own, or all if panels distinguish attacks."""
-    axis = figure.facet_axis
-    if axis is None or axis.level != "attack":
-        return [_facet(figure, names, cell)]
+    axis = Axis.read(figure.facets or "")
+    if axis.level != "attack":
+        return [panel_of(figure.facets, names, cell)]
     attacks = [spec for spec in names.axis("attack") if spec.name not in CONTROLS]
     return list(dict.fromkeys(axis.label_alone(names, spec) for spec in attacks))
 
@@ -212,8 +192,8 @@ def _panels_of_control(figure: Plot, names: AxisLabels, cell: Cell) -> list[str]
 def _sort(figure: Plot, names: AxisLabels, points: list[Row]) -> list[Row]:
     """Sort by metric, panel and colour in the order of the study, then along x."""
     metrics = list(figure.measured)
-    facets = _rank(figure.facet_axis, names, Axis.label_alone)
-    hues = _rank(figure.hue_axis, names, Axis.label)
+    facets = _rank(figure.facets, names, Axis.label_alone)
+    hues = _rank(figure.hue, names, Axis.label)
     values = names.axis(figure.x_axis.level)
 
     def key(row: Row) -> tuple[float, ...]:
@@ -225,13 +205,14 @@ def _sort(figure: Plot, names: AxisLabels, points: list[Row]) -> list[Row]:
 
 
 def _rank(
-    axis: Axis | None, names: AxisLabels, label: Callable[[Axis, AxisLabels, Spec], str]
+    text: str | None, names: AxisLabels, label: Callable[[Axis, AxisLabels, Spec], str]
 ) -> dict[str, int]:
     """Map the labels of an axis to their rank in the order of the study."""
-    if axis is None:
+    if text is None:
         return {"": 0}
-    labels = [label(axis, names, spec) for spec in names.axis(axis.level)]
-    return {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    axis = Axis.read(text)
+    labels = dict.fromkeys(label(axis, names, spec) for spec in names.axis(axis.level))
+    return {label: rank for rank, label in enumerate(labels)}
 
 
 def categories(figure: Plot, names: AxisLabels, points: pd.DataFrame) -> dict[float | str, str]:

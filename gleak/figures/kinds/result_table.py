@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
@@ -19,22 +18,19 @@ from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.tables import OURS, PAPER, write_table
-from gleak.figures.intervals import mean_interval
 from gleak.figures.published import add_published
 from gleak.figures.statistics import (
     CELL,
     SETTING,
     Row,
     band_over_victims,
-    cells_of,
+    chosen_cells,
     records,
     spread_over_victims,
     summarise,
-    table_of,
     why_missing,
     worse_than_blind,
 )
-from gleak.metrics.base import MetricSpec
 from gleak.studies.axes import Axis
 from gleak.studies.axis_labels import CONTROLS, AxisLabels, read_metric
 from gleak.studies.figure_spec import (
@@ -139,9 +135,9 @@ class Table(GridFigure):
 
 def summarise_table(figure: Table, material: FigureData) -> pd.DataFrame:
     """Compute the long form: one row per cell and metric, in the order of the study."""
-    names, scores = material.names, material.scores
-    chosen = table_of(figure.chosen(names, cells_of(scores)))
-    long = chosen.merge(pd.concat(_summarise(figure, scores, *entry) for entry in figure.entries))
+    names = material.names
+    entries = [_summarise(figure, material.scores, *entry) for entry in figure.entries]
+    long = chosen_cells(figure, material).merge(pd.concat(entries))
     axes = [*figure.rows, *figure.columns]
     ranked = sorted(records(long), key=lambda row: _ranks(axes, figure, names, row))
     return add_published(pd.DataFrame(ranked), material.published, names)
@@ -150,22 +146,21 @@ def summarise_table(figure: Table, material: FigureData) -> pd.DataFrame:
 def _summarise(
     figure: Table, scores: pd.DataFrame, shown: str, statistic: Statistic
 ) -> pd.DataFrame:
-    """Compute one statistic of each cell, its spread, and whether it is worse than blind."""
+    """Compute one statistic of each cell, and whether it is worse than blind.
+
+    Means have the standard deviation over victims, or their interval.
+    """
     metric, over = read_metric(shown), figure.over.get(shown, "all")
     summary = summarise(scores, metric, statistic, over)
     summary["worse"] = worse_than_blind(summary, metric)
-    joined = summary.merge(_spread(figure, scores, metric, over), on=CELL, how="left")
-    blank = dict.fromkeys(UNCERTAIN, math.nan)
-    return joined.assign(shown=shown, **({} if statistic == "mean" else blank))
-
-
-def _spread(figure: Table, scores: pd.DataFrame, metric: MetricSpec, over: Over) -> pd.DataFrame:
-    """Compute the standard deviation of each cell over victims, or the interval of its mean."""
     spread = spread_over_victims(scores, metric, over)
-    if not figure.intervals:
-        return spread.assign(low=math.nan, high=math.nan)
-    ends = band_over_victims(scores, metric, over, partial(mean_interval, binary=metric.binary))
-    return spread.assign(spread=math.nan).merge(ends, on=CELL)
+    if figure.intervals:
+        bands = band_over_victims(scores, metric, over)
+        spread = spread.drop(columns="spread").merge(bands, on=CELL)
+    table = summary.merge(spread, on=CELL, how="left").assign(shown=shown)
+    if statistic != "mean":
+        table = table.drop(columns=UNCERTAIN, errors="ignore")
+    return table.reindex(columns=[*summary, "victims", *UNCERTAIN, "shown"])
 
 
 def _ranks(axes: list[str], figure: Table, names: AxisLabels, row: Row) -> list[int]:
@@ -179,12 +174,7 @@ def _ranks(axes: list[str], figure: Table, names: AxisLabels, row: Row) -> list[
 
 
 def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> tuple[pd.DataFrame, ...]:
-    """Arrange the numbers as texts in rows and columns.
-
-    Args:
-        figure: axes of the rows and columns.
-        names: labels of the grid.
-        long: from `summarise_table`.
+    """Arrange the numbers of `summarise_table` as texts in rows and columns.
 
     Returns:
         Texts, and whether each is the best of several attacks. Index: labels of the rows; columns:
@@ -194,47 +184,42 @@ def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> tuple[pd.Da
     Raises:
         SpecError: if two cells have the same labels.
     """
+
+    def labels(row: Row) -> tuple[str, ...]:
+        across = _labels(figure.columns, names, row, Axis.label_alone)
+        return (*_labels(figure.rows, names, row, Axis.label), *across)
+
     rows, usual = records(long.assign(best=is_best(long))), usual_number(long)
     texts: dict[tuple[str, ...], str] = {}
     best = set[tuple[str, ...]]()
     for row in rows:
-        key = _key(figure, names, row)
+        key = labels(row)
         if (*key, OURS) in texts:
             raise SpecError(f"two cells are labelled {' / '.join(key)}: give them different labels")
         texts[*key, OURS] = _text(row, usual)
-        texts[*key, PAPER] = (
-            INCOMPARABLE if row["incomparable"] else format_number(row["published"])
-        )
+        paper = INCOMPARABLE if row["incomparable"] else format_number(row["published"])
+        texts[*key, PAPER] = paper
         if row["best"]:
             best.add((*key, OURS))
     depth = len(figure.rows)
     across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
     index = list(dict.fromkeys(key[:depth] for key in texts))
-    heads = list(dict.fromkeys(_key(figure, names, row)[depth:] for row in across))
+    heads = list(dict.fromkeys(labels(row)[depth:] for row in across))
     columns = [(*head, source) for head in heads for source in (OURS, PAPER)]
     keys = [[(*line, *column) for column in columns] for line in index]
-    cells = pd.DataFrame(
-        [[texts.get(key, DASH) for key in line] for line in keys],
-        index=pd.MultiIndex.from_tuples(
-            index, names=[Axis.read(a).title(names) for a in figure.rows]
-        ),
-        columns=pd.MultiIndex.from_tuples(columns),
-    )
-    bold = pd.DataFrame([[key in best for key in line] for line in keys], cells.index)
-    bold.columns = cells.columns
+    titles = [Axis.read(text).title(names) for text in figure.rows]
+    lines = pd.MultiIndex.from_tuples(index, names=titles)
+    cells = pd.DataFrame([[texts.get(key, DASH) for key in line] for line in keys], lines)
+    bold = pd.DataFrame([[key in best for key in line] for line in keys], lines)
     filled = (cells != DASH).to_numpy(dtype=bool)
     if not filled.any():
         filled[:, ::2] = True
     kept = np.flatnonzero(filled.any(axis=1)), np.flatnonzero(filled.any(axis=0))
-    headings = _headings([columns[number] for number in kept[1]])
+    shown = [columns[number] for number in kept[1]]
+    paired = {key[:-1] for key in shown if key[-1] == PAPER}
+    heads = [(*key[:-1], key[-1] if key[:-1] in paired else "") for key in shown]
+    headings = pd.MultiIndex.from_tuples(heads if paired else [key[:-1] for key in heads])
     return tuple(frame.iloc[kept].set_axis(headings, axis=1) for frame in (cells, bold))
-
-
-def _headings(keys: list[Any]) -> pd.MultiIndex:
-    """Head columns with ours only where the paper's are beside them; drop the level if nowhere."""
-    paired = {key[:-1] for key in keys if key[-1] == PAPER}
-    heads = [key if key[:-1] in paired else (*key[:-1], "") for key in keys]
-    return pd.MultiIndex.from_tuples(heads if paired else [key[:-1] for key in heads])
 
 
 def is_best(long: pd.DataFrame) -> pd.Series:
@@ -255,28 +240,18 @@ def is_best(long: pd.DataFrame) -> pd.Series:
     return (best & ~rows["worse"]).reindex(long.index, fill_value=False)
 
 
-def _key(figure: Table, names: AxisLabels, row: Row) -> tuple[str, ...]:
-    """Return the labels of the row of a number, then those of its column."""
-    across = _labels(figure.columns, names, row, Axis.label_alone)
-    return (*_labels(figure.rows, names, row), *across)
-
-
 def _text(row: Row, usual: int) -> str:
     """Return the number of a cell with its spread, an unusual number of victims, and its marks."""
     text = format_value(row["ours"], row["reason"])
     if math.isnan(row["ours"]):
         return text
     if not math.isnan(row["spread"]):
-        text += f" ± {_two_digits(row['spread'])}"
+        text += f" ± {format_number(float(format(row['spread'], '.1e')))}"
     if not math.isnan(row["low"]):
         text += f" [{format_number(row['low'])}, {format_number(row['high'])}]"
     if row["victims"] > 0 and row["victims"] != usual:
         text += f" ({row['victims']:.0f})"
     return text + FAILED * row["failed"] + f" {WORSE}" * row["worse"]
-
-
-def _two_digits(value: float) -> str:
-    return format_number(float(f"{value:.1e}"))
 
 
 def usual_number(long: pd.DataFrame) -> int:
@@ -286,22 +261,16 @@ def usual_number(long: pd.DataFrame) -> int:
 
 
 def _labels(
-    axes: list[str],
-    names: AxisLabels,
-    row: Row,
-    label: Callable[[Axis, AxisLabels, Spec], str] = Axis.label,
+    axes: list[str], names: AxisLabels, row: Row, label: Callable[[Axis, AxisLabels, Spec], str]
 ) -> tuple[str, ...]:
-    read = ((text, Axis.read(text)) for text in axes)
-    return tuple(
-        _metric(names, row) if text == METRIC else label(axis, names, axis.spec(row["cell"]))
-        for text, axis in read
-    )
-
-
-def _metric(names: AxisLabels, row: Row) -> str:
     mark = "" if row["over"] == "all" else MARK
     statistic = "" if row["statistic"] == "mean" else f"{row['statistic']} "
-    return f"{statistic}{names.metric(row['shown'])}{mark}"
+    metric = f"{statistic}{names.metric(row['shown'])}{mark}"
+    read = ((text, Axis.read(text)) for text in axes)
+    return tuple(
+        metric if text == METRIC else label(axis, names, axis.spec(row["cell"]))
+        for text, axis in read
+    )
 
 
 def explain(long: pd.DataFrame, names: AxisLabels) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -16,11 +15,11 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.lazy import pandas as pd
 from gleak.core.spec import parameter
-from gleak.figures.statistics import CELL, records, select
+from gleak.figures.statistics import records, select
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, match_samples
 from gleak.studies.axis_labels import AxisLabels, read_metric
 from gleak.studies.cell import LEVELS, Cell
-from gleak.studies.figure_spec import GridFigure, Shown, without_controls
+from gleak.studies.figure_spec import GridFigure, Shown
 from gleak.studies.refusals import levels_of
 
 
@@ -28,6 +27,7 @@ class SampleFigure(GridFigure):
     """Base class of the kinds that show single samples of some victims."""
 
     needs: ClassVar[Literal["scores", "reconstructions"]] = "reconstructions"
+    shows_controls: ClassVar[bool] = False
 
     victims: int = parameter(4, "victims shown of each cell, the first ones", ge=1)
     samples: int = parameter(1, "samples shown of each victim", ge=1)
@@ -63,80 +63,46 @@ class SampleFigure(GridFigure):
                     "show; choose one of images under where, or another kind of figure"
                 )
 
-    @override
-    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
-        return without_controls(super().chosen(names, cells))
-
 
 TRUTH, START, SNAPSHOT, RESULT = "truth", "start", "snapshot", "result"
 BEST, WORST = "best", "worst"
 Values = Mapping[tuple[int, int], float]
 """Values of a figure's metric, by victim and sample."""
-NO_VALUES: Values = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Pick:
-    """A sample to show.
-
-    Args:
-        sample: its index in the batch.
-        place: best, worst, or "" where samples are not ranked.
-    """
-
-    sample: int
-    place: str = ""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One image of a sample.
-
-    Args:
-        step: truth, start, snapshot or result.
-        iteration: of the search; None for the truth and for searches without a record.
-        pixels: Shape (C, H, W); None if it was not recorded or the sample was not recovered.
-        mse: to the truth; NaN without an image.
-    """
+    """One image of a sample; without one, its error to the truth is NaN."""
 
     step: str
     iteration: int | None
+    """Of the search; None for the truth and for searches without a record."""
     pixels: np.ndarray | None
+    """Shape (C, H, W); None if it was not recorded or the sample was not recovered."""
     mse: float
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Pictures of one sample of one victim: the truth first, the result last.
-
-    Args:
-        shown: the cell.
-        victim, sample: their indices.
-        converged: True if the attack met its own stopping criterion.
-        pictures: in temporal order.
-        place: best or worst, if samples are ranked.
-        metric, value: printed below the result; the MSE if the value is NaN.
-    """
+    """Pictures of one sample of one victim: the truth first, the result last."""
 
     shown: Shown
     victim: int
     sample: int
     converged: bool
+    """The attack met its own stopping criterion."""
     pictures: list[Picture]
     place: str = ""
+    """Best or worst, if samples are ranked."""
     metric: str = "mse"
     value: float = math.nan
+    """Printed below the result; the MSE if it is NaN."""
 
 
-def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) -> list[Strip]:
+def read_strips(figure: SampleFigure, shown: Shown, values: Values | None = None) -> list[Strip]:
     """Read the strips of one cell, with reconstructions matched to the truth.
 
-    A refused cell has one strip, without an image.
-
-    Args:
-        figure: spec with the numbers of victims and samples.
-        shown: the cell.
-        values: of the figure's metric.
+    A refused cell has one strip, without an image. Values are those of the figure's metric.
 
     Raises:
         IncompatibleError: if the cell has no image data.
@@ -152,20 +118,20 @@ def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) 
         )
     order = match_samples(private, reconstruction)
     victims, samples = private.inputs.shape[:2]
-    picks = {victim: pick(figure, values, victim, samples) for victim in range(victims)}
+    values = values or {}
     return [
         Strip(
             shown,
             victim,
-            picked.sample,
+            sample,
             bool(reconstruction.converged[victim]),
-            list(_pictures(figure, private, reconstruction, order, victim, picked.sample)),
-            picked.place,
+            list(_pictures(figure, private, reconstruction, order, victim, sample)),
+            place,
             figure.metric,
-            values.get((victim, picked.sample), math.nan),
+            values.get((victim, sample), math.nan),
         )
-        for victim, of_victim in picks.items()
-        for picked in of_victim
+        for victim in range(victims)
+        for sample, place in pick(figure, values, victim, samples)
     ]
 
 
@@ -177,38 +143,24 @@ def _pictures(
     victim: int,
     sample: int,
 ) -> Iterator[Picture]:
+    """Yield the pictures of a sample: with its course, the start and evenly spaced snapshots."""
     truth, place = private.inputs[victim, sample], order[victim, sample]
-    yield _picture(TRUTH, None, truth, truth)
-    for number in _chosen_snapshots(figure, found):
-        assert found.snapshots is not None and found.snapshot_iteration is not None
-        pixels = _assigned(found.snapshots[:, number], victim, place)
-        step = SNAPSHOT if number else START
-        yield _picture(step, int(found.snapshot_iteration[number]), pixels, truth)
-    iteration = None if found.iterations is None else int(found.iterations[victim])
-    yield _picture(RESULT, iteration, _assigned(found.inputs, victim, place), truth)
 
+    def picture(step: str, iteration: int | None, images: np.ndarray) -> Picture:
+        if place == UNASSIGNED or victim >= len(images):
+            return Picture(step, iteration, None, math.nan)
+        error = images[victim, place].astype(np.float64) - truth
+        return Picture(step, iteration, images[victim, place], float((error**2).mean()))
 
-def _assigned(images: np.ndarray, victim: int, place: int) -> np.ndarray | None:
-    """Return the image assigned to a true sample; None if there is none or none was recorded."""
-    return None if place == UNASSIGNED or victim >= len(images) else images[victim, place]
-
-
-def _picture(
-    step: str, iteration: int | None, pixels: np.ndarray | None, truth: np.ndarray
-) -> Picture:
-    if pixels is None:
-        return Picture(step, iteration, None, math.nan)
-    error = pixels.astype(np.float64) - truth
-    return Picture(step, iteration, pixels, float((error**2).mean()))
-
-
-def _chosen_snapshots(figure: SampleFigure, found: Reconstruction) -> list[int]:
-    """Return the indices of the start and of evenly spaced snapshots; none in result layouts."""
-    if figure.course is None or found.snapshots is None or found.snapshot_iteration is None:
-        return []
-    last = len(found.snapshot_iteration) - 1
-    others = np.linspace(1, last, min(figure.course, last)) if last else np.array([])
-    return [0, *(int(number) for number in others.round())]
+    yield Picture(TRUTH, None, truth, 0.0)
+    if not (figure.course is None or found.snapshots is None or found.snapshot_iteration is None):
+        last = len(found.snapshot_iteration) - 1
+        others = np.linspace(1, last, min(figure.course, last)) if last else np.array([])
+        for number in [0, *others.round().astype(int)]:
+            step, iteration = SNAPSHOT if number else START, int(found.snapshot_iteration[number])
+            yield picture(step, iteration, found.snapshots[:, number])
+    last_iteration = None if found.iterations is None else int(found.iterations[victim])
+    yield picture(RESULT, last_iteration, found.inputs)
 
 
 def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
@@ -232,19 +184,7 @@ def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
         for strip in strips
         for picture in strip.pictures
     ]
-    books = [
-        "victim",
-        "sample",
-        "converged",
-        "step",
-        "iteration",
-        "mse",
-        "place",
-        "value",
-        "reason",
-    ]
-    columns = [*CELL, *books]
-    return pd.DataFrame(rows, columns=columns).astype({"iteration": "Int64"})
+    return pd.DataFrame(rows).astype({"iteration": "Int64"})
 
 
 def read_values(figure: SampleFigure, shown: Shown, scores: pd.DataFrame) -> Values:
@@ -254,22 +194,18 @@ def read_values(figure: SampleFigure, shown: Shown, scores: pd.DataFrame) -> Val
     return {(int(row["victim"]), int(row["sample"])): row["value"] for row in records(rows)}
 
 
-def pick(figure: SampleFigure, values: Values, victim: int, samples: int) -> list[Pick]:
-    """Select the samples of a victim to show: the first, or the best, or the worst.
+def pick(figure: SampleFigure, values: Values, victim: int, samples: int) -> list[tuple[int, str]]:
+    """Select the samples of a victim to show: the first, or the best, or the worst; with its place.
 
-    Args:
-        figure: spec with selection and number; for ``both`` that number of each, at most half.
-        values: of its metric; a sample without a value ranks below all others.
-        victim: index of the victim.
-        samples: number of samples of the batch.
+    A sample without a value ranks below all others. ``both`` selects at most half of each.
     """
     count = min(figure.samples, samples)
     if figure.pick == "first":
-        return [Pick(sample) for sample in range(count)]
+        return [(sample, "") for sample in range(count)]
     sign = -1 if read_metric(figure.metric).better == "higher" else 1
     ranked = sorted(range(samples), key=lambda s: sign * values.get((victim, s), sign * math.inf))
-    best = [Pick(sample, BEST) for sample in ranked]
-    worst = [Pick(sample, WORST) for sample in reversed(ranked)]
+    best = [(sample, BEST) for sample in ranked]
+    worst = [(sample, WORST) for sample in reversed(ranked)]
     if figure.pick == "both":
         half = min(count, max(1, samples // 2))
         return [*best[:half], *worst[:half]]

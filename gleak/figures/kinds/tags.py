@@ -19,12 +19,11 @@ from gleak.core.lazy import torch
 from gleak.core.numbers import DASH, REFUSED, format_number
 from gleak.core.registry import register
 from gleak.core.settings import SCALES
-from gleak.core.spec import Spec, parameter
+from gleak.core.spec import parameter
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.tables import write_table
 from gleak.figures.kinds.convergence import TrainedFigure
 from gleak.figures.kinds.samples import SampleFigure, Strip, read_strips, read_values
-from gleak.figures.statistics import CELL
 from gleak.knowledge.loading import load_knowledge
 from gleak.knowledge.tagger import Tagger
 from gleak.metrics.reconstruction.feature_similarity import shares
@@ -50,11 +49,6 @@ class Tags(SampleFigure, TrainedFigure):
     def reading(self) -> str:
         return "The similarity is the share of all tags of either image that both images have."
 
-    @property
-    def taggers(self) -> set[Spec]:
-        """Specs of the tagger at any scale."""
-        return {one.knowledge for scale in SCALES for one in self.trainings(scale)}
-
     @model_validator(mode="after")
     def _check_tagger(self) -> Self:
         for scale in SCALES:
@@ -67,12 +61,13 @@ class Tags(SampleFigure, TrainedFigure):
     @override
     def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         super().check(names, cells)
+        taggers = {str(one.knowledge) for scale in SCALES for one in self.trainings(scale)}
         for attack in (cell.attack for cell in self.chosen(names, cells)):
             own = getattr(attack, "tagger", None)
-            if own is not None and own not in self.taggers:
+            if own is not None and str(own) not in taggers:
                 raise SpecError(
                     f"attack {str(attack)!r} is scored by {own}, but the figure's knowledge is "
-                    f"{', '.join(sorted(map(str, self.taggers)))}; use the same tagger"
+                    f"{', '.join(sorted(taggers))}; use the same tagger"
                 )
 
     @override
@@ -101,13 +96,9 @@ SAME_SAMPLES = ("defense", "attack")
 
 @dataclass(frozen=True)
 class Tagged:
-    """Tags of one sample.
+    """Tags of the image of a sample and of its reconstruction, most likely first.
 
-    Args:
-        strip: the sample.
-        truth, found: tags of the image and of its reconstruction, most likely first; none if it
-            was not recovered.
-        shared: their Jaccard similarity; NaN if the cell was refused.
+    None are found if it was not recovered. Their Jaccard similarity is NaN if the cell was refused.
     """
 
     strip: Strip
@@ -159,8 +150,7 @@ def _tabulate(tagged: list[Tagged]) -> pd.DataFrame:
         }
         for one in tagged
     ]
-    books = ["victim", "sample", "truth", "found", "jaccard", "reason"]
-    return pd.DataFrame(rows, columns=[*CELL, *books])
+    return pd.DataFrame(rows)
 
 
 def lay_out(tagged: list[Tagged], names: AxisLabels) -> pd.DataFrame:
@@ -188,11 +178,9 @@ def lay_out(tagged: list[Tagged], names: AxisLabels) -> pd.DataFrame:
         image = text(cell, f"victim {strip.victim}, sample {strip.sample}", same=False)
         lines = by_image.setdefault(image, {"original": (", ".join(one.truth), "")})
         lines[shown] = (", ".join(one.found) or DASH, format_number(one.shared))
-    rows = {
-        (image, shown): row for image, lines in by_image.items() for shown, row in lines.items()
-    }
+    places = [(image, shown) for image, lines in by_image.items() for shown in lines]
     return pd.DataFrame(
-        list(rows.values()),
-        index=pd.MultiIndex.from_tuples(list(rows), names=["image", "shown"]),
+        [row for lines in by_image.values() for row in lines.values()],
+        index=pd.MultiIndex.from_tuples(places, names=["image", "shown"]),
         columns=["tags", "shared (Jaccard)"],
     )

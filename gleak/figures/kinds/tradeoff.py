@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 from typing_extensions import override
@@ -17,13 +16,11 @@ from gleak.core.lazy import pandas as pd
 from gleak.core.numbers import REFUSED, format_number
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.figures.canvas.panels import PAPER, Colour, hues, new_panels
+from gleak.figures.canvas.panels import PAPER, Colour, hues, new_panels, panel_of
 from gleak.figures.canvas.style import NEUTRAL, save, save_numbers, theme
-from gleak.figures.intervals import mean_interval
 from gleak.figures.published import add_published
 from gleak.figures.statistics import (
     CELL,
-    Row,
     band_over_victims,
     cells_of,
     records,
@@ -35,7 +32,7 @@ from gleak.figures.statistics import (
 from gleak.studies.axes import Axis, check_axis
 from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric
 from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import FigureData, GridFigure, without_controls
+from gleak.studies.figure_spec import FigureData, GridFigure
 from gleak.studies.refusals import levels_of
 
 ATTACK = "attack"
@@ -52,6 +49,8 @@ class Tradeoff(GridFigure):
     confidence intervals over victims and over networks. A dotted line is the mean of the blind
     control, if the grid has it.
     """
+
+    shows_controls: ClassVar[bool] = False
 
     models: str = Field(description="the grid of models whose utility is drawn")
     joined: dict[str, str] = Field(
@@ -84,13 +83,12 @@ class Tradeoff(GridFigure):
     @property
     @override
     def used_metrics(self) -> Sequence[str]:
-        return [self.privacy, *([self.area] if self.area else [])]
+        return [metric for metric in (self.privacy, self.area) if metric]
 
     @property
     @override
     def used_axes(self) -> Sequence[str]:
-        panels = [self.facets] if self.facets else []
-        return list(dict.fromkeys([self.hue, *self.joined, *panels]))
+        return list(dict.fromkeys(filter(None, [self.hue, *self.joined, self.facets])))
 
     @override
     def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Cell]]]) -> None:
@@ -105,9 +103,7 @@ class Tradeoff(GridFigure):
 
     @override
     def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
-        if ATTACK not in names.values:
-            return list(cells)
-        return without_controls(super().chosen(names, cells))
+        return super().chosen(names, cells) if ATTACK in names.values else list(cells)
 
     def model_of(self, cell: Cell, trained: Sequence[Cell]) -> Cell:
         """Return the model that an attacked cell is joined with.
@@ -117,18 +113,15 @@ class Tradeoff(GridFigure):
         """
         wanted = [axis.place(axis.spec(cell)) for axis in map(Axis.read, self.joined)]
         axes = [Axis.read(text) for text in self.joined.values()]
-        found = [
-            model for model in trained if [axis.place(axis.spec(model)) for axis in axes] == wanted
-        ]
-        if len(found) != 1:
-            values = ", ".join(
-                f"{axis} {value}" for axis, value in zip(self.joined, wanted, strict=True)
-            )
+        models = [one for one in trained if [axis.place(axis.spec(one)) for axis in axes] == wanted]
+        if len(models) != 1:
+            pairs = zip(self.joined, wanted, strict=True)
             raise SpecError(
-                f"{len(found)} models of grid {self.models!r} are joined with cells of {values}; "
-                "it must be one: add the missing model, or more axes under joined"
+                f"{len(models)} models of grid {self.models!r} are joined with cells of "
+                f"{', '.join(f'{axis} {value}' for axis, value in pairs)}; it must be one: add the "
+                "missing model, or more axes under joined"
             )
-        return found[0]
+        return models[0]
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:
@@ -143,36 +136,13 @@ ENTRY, HEADING = 0.165, 0.3  # inches of an entry of the legend, and of its titl
 DIGIT = 4.0  # points of print, of a digit in the legend
 SHADE = 0.12
 MARGIN = 0.12  # share of an axis that is free at either end
-COLUMNS = [
-    *CELL,
-    "hue",
-    "point",
-    "facet",
-    "privacy",
-    "privacy_low",
-    "privacy_high",
-    "utility",
-    "utility_low",
-    "utility_high",
-    "area",
-    "blind",
-    "published",
-    "incomparable",
-    "circled",
-    "count",
-    "stand_in",
-    "reason",
-]
-RING: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 13,
-    "markerfacecolor": "none",
-    "color": "black",
-    "ls": "",
-}
+PRIVACY = ["privacy", "privacy_low", "privacy_high"]
+UTILITY = ["utility", "utility_low", "utility_high"]
+LABELS = ["hue", "point", "facet"]
+BOOKS = ["area", "blind", "published", "incomparable", "circled", "count", "stand_in", "reason"]
+COLUMNS = [*CELL, *LABELS, *PRIVACY, *UTILITY, *BOOKS]
+RING: dict[str, Any] = {"marker": "o", "markersize": 13, "markerfacecolor": "none", "ls": ""}
 DIAGONAL = 0.4  # from a point's centre to its edge, along a diagonal, over the root of its area
-ACROSS = ["privacy", "privacy_low", "privacy_high", "blind", "published"]
-UPWARDS = ["utility", "utility_low", "utility_high"]
 POINT, SMALLEST, LARGEST = 20.0, 8.0, 160.0  # area of a point, in square points of print
 FEW = 10  # points of a panel, above which they are smaller
 BLIND_LINE: dict[str, Any] = {"color": NEUTRAL, "lw": 1, "ls": (0, (1, 1.5)), "zorder": 1}
@@ -183,39 +153,42 @@ def tabulate_points(figure: Tradeoff, material: FigureData) -> pd.DataFrame:
     """Compute one row per point, in the order of the grid; columns `COLUMNS`.
 
     Levels are those of the attacked cell; privacy and utility are means with the ends of their
-    intervals, NaN if there is no value; ``blind`` is the mean privacy of the control in the panel;
-    ``published`` is the paper's privacy.
+    intervals, NaN if there is no value; ``area`` is the mean of the metric that areas show;
+    ``blind`` is the mean privacy of the control in the panel; ``published`` is the paper's privacy.
     """
-    names, cells = material.names, cells_of(material.scores)
+    names, scores, cells = material.names, material.scores, cells_of(material.scores)
     attacked = figure.chosen(names, [cell for cell in cells if ATTACK in cell.specs])
     attacked.sort(key=lambda cell: [names.axis(lv).index(cell.specs[lv]) for lv in cell.specs])
     trained = [cell for cell in cells if ATTACK not in cell.specs]
-    means = _means(figure.privacy, material.scores, "privacy")
+    means = _means(figure.privacy, scores, "privacy")
     compared = add_published(table_of(attacked).merge(means), material.published, names)
-    rows = [
-        {**row, **_labels(figure, names, row["cell"]), **_utility(figure, material, row, trained)}
-        for row in records(compared)
-    ]
-    blind = _blind(figure, material)
-    points = pd.DataFrame(rows).assign(area=_areas(figure, material, compared))
-    return points.assign(blind=points["facet"].map(blind))
+    circled, hue = names.select(figure.circled), Axis.read(figure.hue)
+    rows = []
+    for row in records(compared):
+        cell = row["cell"]
+        model = select(scores, levels_of(figure.model_of(cell, trained)))
+        (utility,) = records(_means(figure.utility, model, "utility"))
+        labels = {
+            "hue": hue.label(names, hue.spec(cell)),
+            "point": label_point(figure, names, cell),
+            "facet": panel_of(figure.facets, names, cell),
+            "circled": bool(circled) and all(cell.specs[lv] == circled[lv] for lv in circled),
+            "reason": row["reason"] or utility["reason"],
+        }
+        rows.append({**row, **{key: utility[key] for key in UTILITY}, **labels, "area": math.nan})
+    points = pd.DataFrame(rows)
+    if figure.area is not None:
+        areas = summarise(scores, read_metric(figure.area))
+        points["area"] = points[CELL].merge(areas, on=CELL, how="left")["ours"]
+    return points.assign(blind=points["facet"].map(_blind(figure, material)))
 
 
 def _means(metric: str, scores: pd.DataFrame, column: str) -> pd.DataFrame:
     """Compute the mean of each cell, with the ends of its interval; named after a column."""
     spec = read_metric(metric)
-    ends = band_over_victims(scores, spec, "all", partial(mean_interval, binary=spec.binary))
-    table = summarise(scores, spec).merge(ends, on=CELL, how="left")
+    table = summarise(scores, spec).merge(band_over_victims(scores, spec), on=CELL, how="left")
     named = {"ours": column, "low": f"{column}_low", "high": f"{column}_high"}
     return table.rename(columns=named)
-
-
-def _areas(figure: Tradeoff, material: FigureData, points: pd.DataFrame) -> list[float]:
-    """Compute the mean of the metric that areas show, of each point; NaN if there is none."""
-    if figure.area is None:
-        return [math.nan] * len(points)
-    means = summarise(material.scores, read_metric(figure.area))
-    return list(points[CELL].merge(means, on=CELL, how="left")["ours"])
 
 
 def _blind(figure: Tradeoff, material: FigureData) -> dict[str, float]:
@@ -224,36 +197,8 @@ def _blind(figure: Tradeoff, material: FigureData) -> dict[str, float]:
     wanted = {lv: str(spec) for lv, spec in names.select(figure.where).items() if lv != ATTACK}
     scores = select(material.scores, {**wanted, ATTACK: BLIND})
     means = summarise(scores, read_metric(figure.privacy)).merge(table_of(cells_of(scores)))
-    facets = [_facet(figure, names, cell) for cell in means["cell"]]
+    facets = [panel_of(figure.facets, names, cell) for cell in means["cell"]]
     return {str(key): float(mean) for key, mean in means.groupby(facets)["ours"].mean().items()}
-
-
-def _facet(figure: Tradeoff, names: AxisLabels, cell: Cell) -> str:
-    """Return the label of the panel of a cell."""
-    axis = Axis.read(figure.facets) if figure.facets else None
-    return "" if axis is None else axis.label_alone(names, axis.spec(cell))
-
-
-def _utility(
-    figure: Tradeoff, material: FigureData, row: Row, trained: Sequence[Cell]
-) -> dict[str, Any]:
-    """Compute the utility of the model joined with a cell; the reason if either was refused."""
-    model = figure.model_of(row["cell"], trained)
-    scores = select(material.scores, levels_of(model))
-    (found,) = records(_means(figure.utility, scores, "utility"))
-    numbers = {key: float(found[key]) for key in ("utility", "utility_low", "utility_high")}
-    return {**numbers, "reason": row["reason"] or found["reason"]}
-
-
-def _labels(figure: Tradeoff, names: AxisLabels, cell: Cell) -> dict[str, Any]:
-    """Return the labels of a point and its hue, and whether it is circled."""
-    circled, hue = names.select(figure.circled), Axis.read(figure.hue)
-    return {
-        "hue": hue.label(names, hue.spec(cell)),
-        "point": label_point(figure, names, cell),
-        "facet": _facet(figure, names, cell),
-        "circled": bool(circled) and all(cell.specs[lv] == circled[lv] for lv in circled),
-    }
 
 
 def label_point(figure: Tradeoff, names: AxisLabels, cell: Cell) -> str:
@@ -281,19 +226,26 @@ def _draw(figure: Tradeoff, names: AxisLabels, points: pd.DataFrame) -> mpl.figu
     facets = list(dict.fromkeys(points["facet"]))
     looks, drawn = hues(points), points.dropna(subset=["privacy", "utility"])
     numbers = {point: str(k) for k, point in enumerate(dict.fromkeys(drawn["point"]), start=1)}
-    handles = [*_handles(names, drawn, looks), *_keys(numbers), *_refused(points)]
+    handles = _handles(names, drawn, looks)
+    key: dict[str, Any] = {"color": "black", "ls": "", "markeredgewidth": 0}
+    for point, number in numbers.items():
+        size = DIGIT * len(number)
+        handles.append(mpl.lines.Line2D([], [], marker=f"${number}$", ms=size, label=point, **key))
+    for row in records(points[points["reason"] != ""]):
+        label = ", ".join(filter(None, [row["hue"], row["point"], REFUSED]))
+        handles.append(mpl.lines.Line2D([], [], ls="", label=label))
     height = max(HEIGHT, HEADING + ENTRY * len(handles))
     canvas, panels = new_panels(1, len(facets), (WIDTH, height))
     for axes, facet in zip(panels[0], facets, strict=True):
         shown = drawn[drawn["facet"] == facet]
         _draw_panel(axes, figure, names, shown, looks, numbers)
-        axes.set_title(_title(figure, names, facet, shown))
-    canvas.legend(
-        handles=handles,
-        title=Axis.read(figure.hue).title(names),
-        loc="outside right center",
-        frameon=False,
-    )
+        largest = ""
+        if figure.area is not None and shown["area"].notna().any():
+            area = format_number(shown["area"].max())
+            largest = f"area: {names.metric(figure.area)}, at most {area}"
+        axes.set_title("\n".join(filter(None, [facet, largest])))
+    title = Axis.read(figure.hue).title(names)
+    canvas.legend(handles=handles, title=title, loc="outside right center", frameon=False)
     return canvas
 
 
@@ -309,32 +261,21 @@ def _draw_panel(
     axes.set(xlabel=names.metric(figure.privacy), ylabel=names.metric(figure.utility))
     _set_limits(axes, figure, points)
     if points.empty:
-        _write_centred(axes, f"{names.metric(figure.privacy)} {why_missing(figure.privacy)}")
+        axes.set(xticks=[], yticks=[])
+        text = f"{names.metric(figure.privacy)} {why_missing(figure.privacy)}"
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color="0.5")
     for hue, colour in looks.items():
         _draw_hue(axes, points[points["hue"] == hue], colour, numbers)
     for value in points["blind"].dropna().head(1):
         axes.axvline(value, **BLIND_LINE)
     ringed = points[points["circled"]]
-    axes.plot(ringed["privacy"], ringed["utility"], **RING)
-
-
-def _title(figure: Tradeoff, names: AxisLabels, facet: str, points: pd.DataFrame) -> str:
-    """Return the title of a panel, with what its largest point stands for."""
-    if figure.area is None or points["area"].isna().all():
-        return facet
-    largest = f"area: {names.metric(figure.area)}, at most {format_number(points['area'].max())}"
-    return "\n".join(filter(None, [facet, largest]))
-
-
-def _write_centred(axes: mpl.axes.Axes, text: str) -> None:
-    """Write a text in place of points."""
-    axes.set(xticks=[], yticks=[])
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color="0.5")
+    axes.plot(ringed["privacy"], ringed["utility"], color="black", **RING)
 
 
 def _set_limits(axes: mpl.axes.Axes, figure: Tradeoff, points: pd.DataFrame) -> None:
     """Set margins around all points; a metric where higher is less private has an inverted axis."""
-    for columns, limit in ((ACROSS, axes.set_xlim), (UPWARDS, axes.set_ylim)):
+    across = [*PRIVACY, "blind", "published"]
+    for columns, limit in ((across, axes.set_xlim), (UTILITY, axes.set_ylim)):
         values = pd.concat([points[column].dropna() for column in columns])
         if len(values):
             free = MARGIN * (values.max() - values.min() or 1.0)
@@ -346,15 +287,23 @@ def _set_limits(axes: mpl.axes.Axes, figure: Tradeoff, points: pd.DataFrame) -> 
 def _draw_hue(
     axes: mpl.axes.Axes, points: pd.DataFrame, colour: Colour, numbers: Mapping[str, str]
 ) -> None:
-    """Draw the region of an attack, its points with their numbers, and the paper's privacy."""
+    """Draw the region of an attack, its points with their numbers, and the paper's privacy.
+
+    NaN draws nothing.
+    """
     from matplotlib.patheffects import withStroke
 
     _fill_region(axes, points, colour)
-    sizes = _sizes(points)
+    sizes = points["area"].fillna(POINT)
+    if points["area"].notna().any():
+        largest = LARGEST * min(1, FEW / len(points))
+        sizes = (largest * points["area"] / points["area"].max()).clip(lower=SMALLEST)
     halo = withStroke(linewidth=1.5, foreground="white")
     axes.scatter(points["privacy"], points["utility"], sizes, color=colour, lw=0)
+    bar: dict[str, Any] = {"color": colour, "lw": 0.8, "alpha": 0.7}
     for row, size in zip(records(points), sizes, strict=True):
-        _draw_interval(axes, row, colour)
+        axes.hlines(row["utility"], row["privacy_low"], row["privacy_high"], **bar)
+        axes.vlines(row["privacy"], row["utility_low"], row["utility_high"], **bar)
         at, free = (row["privacy"], row["utility"]), 1 + DIAGONAL * math.sqrt(size)
         label = numbers[row["point"]]
         look: dict[str, Any] = {"fontsize": 6.5, "path_effects": [halo]}
@@ -364,21 +313,6 @@ def _draw_hue(
     axes.plot(points["published"], points["utility"], color=colour, **OPEN)
 
 
-def _sizes(points: pd.DataFrame) -> pd.Series:
-    """Return the areas of points, in square points of print."""
-    if points["area"].isna().all():
-        return points["area"].fillna(POINT)
-    largest = LARGEST * min(1, FEW / len(points))
-    return (largest * points["area"] / points["area"].max()).clip(lower=SMALLEST)
-
-
-def _draw_interval(axes: mpl.axes.Axes, row: Row, colour: Colour) -> None:
-    """Draw the intervals of a point's privacy and utility; NaN draws nothing."""
-    look: dict[str, Any] = {"color": colour, "lw": 0.8, "alpha": 0.7}
-    axes.hlines(row["utility"], row["privacy_low"], row["privacy_high"], **look)
-    axes.vlines(row["privacy"], row["utility_low"], row["utility_high"], **look)
-
-
 def _fill_region(axes: mpl.axes.Axes, points: pd.DataFrame, colour: Colour) -> None:
     """Fill the region dominated by the points, in the direction of the axis."""
     left, right = axes.get_xlim()
@@ -386,17 +320,10 @@ def _fill_region(axes: mpl.axes.Axes, points: pd.DataFrame, colour: Colour) -> N
     corners = frontier(list(zip(sign * points["privacy"], points["utility"], strict=True)))
     if not corners:
         return
-    xs, ys = ([sign * x for x, _ in corners], [y for _, y in corners])
-    axes.fill_between(
-        [left, *xs], [ys[0], *ys], axes.get_ylim()[0], step="pre", alpha=SHADE, color=colour, lw=0
-    )
-    axes.plot(
-        [left, *xs, xs[-1]],
-        [ys[0], *ys, axes.get_ylim()[0]],
-        drawstyle="steps-pre",
-        color=colour,
-        lw=1,
-    )
+    xs, ys = [left, *(sign * x for x, _ in corners)], [y for _, y in [corners[0], *corners]]
+    bottom = axes.get_ylim()[0]
+    axes.fill_between(xs, ys, bottom, step="pre", alpha=SHADE, color=colour, lw=0)
+    axes.plot([*xs, xs[-1]], [*ys, bottom], drawstyle="steps-pre", color=colour, lw=1)
 
 
 def _handles(
@@ -413,19 +340,3 @@ def _handles(
         label = names.label(ATTACK, names.specs[ATTACK][BLIND])
         handles.append(mpl.lines.Line2D([], [], label=label, **BLIND_LINE))
     return handles
-
-
-def _refused(points: pd.DataFrame) -> list[mpl.lines.Line2D]:
-    """Return legend entries of refused cells, which have no points."""
-    cells = records(points[points["reason"] != ""])
-    texts = [", ".join(filter(None, [row["hue"], row["point"], REFUSED])) for row in cells]
-    return [mpl.lines.Line2D([], [], ls="", label=text) for text in texts]
-
-
-def _keys(numbers: Mapping[str, str]) -> list[mpl.lines.Line2D]:
-    """Return legend entries that explain the numbers of points."""
-    look: dict[str, Any] = {"color": "black", "ls": "", "markeredgewidth": 0}
-    return [
-        mpl.lines.Line2D([], [], marker=f"${number}$", ms=DIGIT * len(number), label=point, **look)
-        for point, number in numbers.items()
-    ]

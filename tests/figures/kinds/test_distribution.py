@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.core.errors import SpecError
-from gleak.core.registry import find
-from gleak.core.spec import build_spec
 from gleak.figures.kinds.distribution import (
     QUANTILES,
     place_values,
@@ -21,16 +17,16 @@ from gleak.figures.kinds.distribution import (
     summarise_control_means,
     summarise_quantiles,
 )
-from gleak.figures.statistics import cells_of
 from gleak.metrics.score_table import LEVEL_COLUMNS
 from gleak.studies.figure_spec import FigureData
+from tests.score_tables import DrawTwice, Scored, make_figure
 
 HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows,reason"
 
 
 def make(**fields: Any) -> Any:
     base = {"grid": "noise", "x": "defense.std", "y": "ssim", "hue": "defense.name"}
-    return build_spec(find("figure", "distribution"), {**base, **fields})
+    return make_figure("distribution", **{**base, **fields})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +38,7 @@ def make(**fields: Any) -> Any:
     ],
 )
 def test_figures_are_written_the_same_each_time(
-    draw_twice: Callable[[Any, FigureData], None], noise: FigureData, fields: dict[str, Any]
+    draw_twice: DrawTwice, noise: FigureData, fields: dict[str, Any]
 ):
     draw_twice(make(**fields), noise)
 
@@ -58,7 +54,7 @@ def test_the_table_beside_the_figure_holds_boxes_and_controls(noise: FigureData,
 
 
 def test_a_single_value_equal_values_and_none_are_drawn(
-    noise: FigureData, scored: Callable[..., pd.DataFrame], tmp_path: Path
+    noise: FigureData, scored: Scored, tmp_path: Path
 ):
     values = {"none": [[0.5]], "gaussian": [[1.0] * 3] * 2, "laplace+std=1e-4": [[np.nan]]}
     tables = [
@@ -70,26 +66,6 @@ def test_a_single_value_equal_values_and_none_are_drawn(
     assert counts.to_dict() == {"gaussian": 6, "laplace+std=1e-4": 0, "none": 1}
 
 
-@pytest.mark.parametrize(
-    ("fields", "fault"),
-    [
-        ({"y": "sssim"}, "unknown metric 'sssim'"),
-        ({"x": "defence"}, "unknown axis 'defence'"),
-        ({"x": "defense.name", "hue": None}, "several cells share a place"),
-    ],
-)
-def test_what_the_grid_cannot_serve_is_refused(
-    noise: FigureData, fields: dict[str, Any], fault: str
-):
-    with pytest.raises(SpecError, match=fault):
-        make(**fields).check(noise.names, cells_of(noise.scores))
-
-
-def test_bands_of_means_are_no_field_of_it():
-    with pytest.raises(SpecError, match="unknown field 'error'"):
-        make(error="sd")
-
-
 @given(st.integers(1, 400))
 def test_points_fill_their_place_evenly(count: int):
     places = np.sort(spread(count))
@@ -98,16 +74,13 @@ def test_points_fill_their_place_evenly(count: int):
     assert gaps.max() <= 3 / (count + 1)
 
 
-Scored = Callable[..., pd.DataFrame]
 VALUES = {
     "none": [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]],
     "gaussian": [[0.9, 0.0], [0.3, 0.3]],
 }
 
 
-def of_defenses(**fields: Any) -> Any:
-    base = {"grid": "noise", "x": "defense", "y": "ssim"}
-    return build_spec(find("figure", "distribution"), {**base, **fields})
+OF_DEFENSES = make(x="defense", hue=None)
 
 
 @pytest.fixture
@@ -121,7 +94,7 @@ def material(noise: FigureData, scored: Scored) -> FigureData:
 
 
 def test_quantiles_equal_those_of_numpy(material: FigureData):
-    boxes = summarise_quantiles(of_defenses(), material).set_index("defense")
+    boxes = summarise_quantiles(OF_DEFENSES, material).set_index("defense")
     for name, found in VALUES.items():
         values = np.ravel(found)
         expected = np.quantile(values, list(QUANTILES.values()))
@@ -135,20 +108,13 @@ def test_a_cell_without_values_has_a_place_and_no_quantiles(material: FigureData
     levels = {"defense": "laplace+std=1e-4", "attack": "cpl+restarts=0"}
     lost = scored("ssim", [[np.nan]], status="unavailable", **levels)
     cells = pd.concat([material.scores, lost])
-    boxes = summarise_quantiles(of_defenses(), replace(material, scores=cells)).set_index("defense")
+    boxes = summarise_quantiles(OF_DEFENSES, replace(material, scores=cells)).set_index("defense")
     assert boxes.loc["laplace+std=1e-4", "count"] == 0
     assert boxes.loc["laplace+std=1e-4", [*QUANTILES, "mean"]].isna().all()
 
 
-def test_specs_without_the_field_of_x_stand_with_every_colour(noise: FigureData):
-    boxes = summarise_quantiles(of_defenses(x="defense.std", hue="defense.name"), noise)
-    starts = boxes[boxes["defense"] == "none"]
-    assert starts[["x", "hue"]].to_numpy().tolist() == [["none", "Gaussian"], ["none", "laplace"]]
-
-
 def test_every_value_stands_beside_its_box(material: FigureData):
-    figure = of_defenses()
-    placed = place_values(figure, material, summarise_quantiles(figure, material))
+    placed = place_values(OF_DEFENSES, material, summarise_quantiles(OF_DEFENSES, material))
     found = {key: values.tolist() for key, values in placed.items()}
     assert found == {
         ("none", "", ""): np.ravel(VALUES["none"]).tolist(),
@@ -157,5 +123,5 @@ def test_every_value_stands_beside_its_box(material: FigureData):
 
 
 def test_controls_are_means(material: FigureData):
-    (control,) = summarise_control_means(of_defenses(), material).to_dict("records")
+    (control,) = summarise_control_means(OF_DEFENSES, material).to_dict("records")
     assert (control["attack"], control["mean"], control["count"]) == ("blind", 0.2, 2)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from gleak.core.errors import SpecError
-from gleak.core.registry import find
-from gleak.core.spec import build_spec
 from gleak.figures.kinds.heatmap import tabulate_tiles
 from gleak.figures.published import empty_published
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData
+from tests.score_tables import DrawTwice, Scored, make_figure
 
 DEFENSES = ("none", "gaussian", "topk")
 MODELS = ("lenet", "fc2")
@@ -25,11 +21,11 @@ ERRORS = {("none", "lenet"): 0.1, ("gaussian", "lenet"): 0.7, ("none", "fc2"): 0
 
 def make(**fields: Any) -> Any:
     base = {"grid": "attacks", "x": "model", "y": "defense", "metric": "mse"}
-    return build_spec(find("figure", "heatmap"), {**base, **fields})
+    return make_figure("heatmap", **{**base, **fields})
 
 
 @pytest.fixture
-def material(names: AxisLabels, scored: Callable[..., pd.DataFrame]) -> FigureData:
+def material(names: AxisLabels, scored: Scored) -> FigureData:
     """Of four victims each; blind has an error of 0.5, and top-k has no value."""
     values = {**names.values, "model": MODELS, "defense": DEFENSES, "attack": ("cpl", "blind")}
     labels = AxisLabels.read(values, labels={"lenet": "LeNet"})
@@ -57,25 +53,23 @@ def test_tiles_are_means_with_intervals_where_the_study_has_them(material: Figur
         assert tile["low"] < error < tile["high"]
 
 
-def test_means_that_are_worse_than_blind_are_marked(material: FigureData, tmp_path: Path) -> None:
+def test_rows_are_in_order_and_means_that_are_worse_than_blind_are_marked(
+    material: FigureData, tmp_path: Path
+) -> None:
     tiles = tabulate_tiles(make(), material)
     assert tiles.loc[tiles["worse"], ["y", "x"]].to_numpy().tolist() == [["gaussian", "LeNet"]]
     make().draw(material, tmp_path / "a")
-    assert "<!-- 0.7 ▾ -->" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert "<!-- 0.7 ▾ -->" in text
+    places = [text.index(f"<!-- {label} -->") for label in DEFENSES]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("fields", [{}, {"facets": "model", "x": "dataset"}, {"limits": [0, 0.2]}])
 def test_files_are_the_same_each_time(
-    draw_twice: Callable[[Any, FigureData], None], material: FigureData, fields: dict[str, Any]
+    draw_twice: DrawTwice, material: FigureData, fields: dict[str, Any]
 ) -> None:
     draw_twice(make(**fields), material)
-
-
-def test_rows_are_in_the_order_of_the_study(material: FigureData, tmp_path: Path) -> None:
-    make().draw(material, tmp_path / "a")
-    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    places = [text.index(f"<!-- {label} -->") for label in DEFENSES]
-    assert places == sorted(places)
 
 
 def test_a_metric_without_any_value_is_said_to_have_none(
@@ -84,20 +78,3 @@ def test_a_metric_without_any_value_is_said_to_have_none(
     nothing = replace(material, scores=material.scores.assign(value=math.nan))
     make().draw(nothing, tmp_path / "a")
     assert "mse could not be computed here" in (tmp_path / "a.svg").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("fields", "fault"),
-    [
-        ({"metric": "msee"}, "did you mean 'mse'"),
-        ({"y": "defence"}, "did you mean 'defense'"),
-        ({"x": "dataset"}, "share a place: model varies"),
-    ],
-)
-def test_faults_are_named(
-    names: AxisLabels, cell: Callable[..., Cell], fields: dict[str, Any], fault: str
-) -> None:
-    values = {**names.values, "model": MODELS, "defense": DEFENSES}
-    cells = [cell(defense=defense, model=model) for defense in DEFENSES for model in MODELS]
-    with pytest.raises(SpecError, match=fault):
-        make(**fields).check(AxisLabels.read(values, labels={}), cells)

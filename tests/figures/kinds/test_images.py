@@ -12,21 +12,19 @@ from PIL import Image
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import SpecError
-from gleak.core.registry import find
-from gleak.core.spec import build_spec
 from gleak.figures.canvas.image_grid import EMPTY, MISSING, TileRow
 from gleak.figures.kinds.images import lay_out_results, lay_out_search
 from gleak.figures.kinds.samples import read_strips, read_values
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData, Shown
+from tests.score_tables import MakeCell, Scored, ShowCell, make_figure
 
 CONVERGED = (True, False, True)
 TILE = [float(MISSING[colour]) for colour in ("facecolor", "edgecolor")]
 
 
 def make(**fields: Any) -> Any:
-    return build_spec(find("figure", "images"), {"grid": "attacks", **fields})
+    return make_figure("images", grid="attacks", **fields)
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def results(names: AxisLabels, *cells: Shown) -> list[TileRow]:
 
 
 def test_victims_without_snapshots_have_gaps_and_no_error(
-    shown: Callable[..., Shown], material: Callable[..., FigureData], tmp_path: Path
+    shown: ShowCell, material: Callable[..., FigureData], tmp_path: Path
 ):
     make().draw(material(shown()), tmp_path / "images")
     table = pd.read_csv(tmp_path / "images.csv")
@@ -50,7 +48,7 @@ def test_victims_without_snapshots_have_gaps_and_no_error(
 
 @pytest.mark.parametrize("layout", ["search", "results"])
 def test_what_was_not_found_has_a_hatched_tile(
-    shown: Callable[..., Shown], material: Callable[..., FigureData], tmp_path: Path, layout: str
+    shown: ShowCell, material: Callable[..., FigureData], tmp_path: Path, layout: str
 ):
     cell = shown(snapshots=False)
     found = Reconstruction.read(cell.reconstruction)
@@ -67,7 +65,7 @@ def test_what_was_not_found_has_a_hatched_tile(
     assert hatch_of_tiles > hatch + 0.01
 
 
-def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: AxisLabels):
+def test_texts_of_what_was_not_found(shown: ShowCell, names: AxisLabels):
     cell = shown(converged=CONVERGED)
     found = Reconstruction.read(cell.reconstruction)
     behind = np.array([[1, 1], [0, 0], [0, 0]])
@@ -75,10 +73,11 @@ def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: AxisLab
     lines = lay_out_search(read_strips(make(), cell), names)
     texts = ["MSE 0.01", "not found\nnot converged", "not found"]
     assert [line.tiles[-1].below for line in lines] == texts
+    assert not any("converged" in tile.below for line in lines for tile in line.tiles[:-1])
     assert [line.tiles[1] is EMPTY for line in lines] == [False, True, True]
 
 
-def test_results_of_searches_stand_below_each_other(shown: Callable[..., Shown], names: AxisLabels):
+def test_results_of_searches_stand_below_each_other(shown: ShowCell, names: AxisLabels):
     cells = [shown(), shown(snapshots=False, attack="dlg")]
     strips = [strip for cell in cells for strip in read_strips(make(victims=1), cell)]
     long, short = lay_out_search(strips, names)
@@ -87,36 +86,20 @@ def test_results_of_searches_stand_below_each_other(shown: Callable[..., Shown],
     assert (long.label, short.label) == ("CPL\nvictim 0", "dlg\nvictim 0")
 
 
-def test_only_results_say_that_a_search_did_not_converge(
-    shown: Callable[..., Shown], names: AxisLabels
-):
-    lines = lay_out_search(read_strips(make(), shown(converged=CONVERGED)), names)
-    said = [["not converged" in tile.below for tile in line.tiles] for line in lines]
-    assert [any(line[:-1]) for line in said] == [False] * 3
-    assert [line[-1] for line in said] == [not converged for converged in CONVERGED]
-
-
-def test_cells_of_the_same_samples_share_the_line_of_the_truth(
-    shown: Callable[..., Shown], names: AxisLabels
-):
+def test_cells_of_the_same_samples_share_the_line_of_the_truth(shown: ShowCell, names: AxisLabels):
     cells = [
         shown(seed=seed, dataset=dataset, defense=defense)
         for seed, dataset in ((0, "photos"), (1, "digits"))
         for defense in ("none", "gaussian")
     ]
     lines = results(names, *cells)
-    assert [line.label for line in lines] == [
-        "photos (for CIFAR-10)\ntruth",
-        "none",
-        "Gaussian (std=0.01)",
-        "digits\ntruth",
-        "none",
-        "Gaussian (std=0.01)",
-    ]
+    attacked = ["none", "Gaussian (std=0.01)"]
+    wanted = ["photos (for CIFAR-10)\ntruth", *attacked, "digits\ntruth", *attacked]
+    assert [line.label for line in lines] == wanted
     assert {len(line.tiles) for line in lines} == {4}
 
 
-def test_every_result_stands_below_its_own_truth(shown: Callable[..., Shown], names: AxisLabels):
+def test_every_result_stands_below_its_own_truth(shown: ShowCell, names: AxisLabels):
     truth, result = results(names, shown())
     assert (truth.label, result.label) == ("truth", "result")
     for above, below in zip(truth.tiles, result.tiles, strict=True):
@@ -125,22 +108,8 @@ def test_every_result_stands_below_its_own_truth(shown: Callable[..., Shown], na
         assert (above.below, below.below) == ("", "MSE 0.01")
 
 
-def test_a_few_samples_of_a_batch_stand_above_what_each_attack_found(
-    shown: Callable[..., Shown], names: AxisLabels
-):
-    cells = [shown(attack=attack, snapshots=False) for attack in ("cpl", "dlg", "invertgrad")]
-    figure = make(layout="results", victims=1, samples=1)
-    strips = [strip for cell in cells for strip in read_strips(figure, cell)]
-    lines = lay_out_results(strips, names)
-    assert [line.label for line in lines] == ["truth", "CPL", "dlg", "invertgrad"]
-    assert [[tile.below for tile in line.tiles] for line in lines] == [
-        [""],
-        *[["MSE 0.01"]] * 3,
-    ]
-
-
 def test_a_crafting_that_advances_with_the_attack_is_named_by_it(
-    shown: Callable[..., Shown], names: AxisLabels
+    shown: ShowCell, names: AxisLabels
 ):
     pairs = [("honest", "dlg"), ("honest", "invertgrad"), ("fishing", "fishing")]
     cells = [shown(crafting=crafting, attack=attack) for crafting, attack in pairs]
@@ -152,9 +121,7 @@ def test_a_crafting_that_advances_with_the_attack_is_named_by_it(
     assert apart[1:] == ["honest\ndlg", "honest\ninvertgrad", "fishing\nfishing"]
 
 
-def test_cells_of_other_samples_have_truths_of_their_own(
-    shown: Callable[..., Shown], names: AxisLabels
-):
+def test_cells_of_other_samples_have_truths_of_their_own(shown: ShowCell, names: AxisLabels):
     cells = [shown(seed=seed, attack=attack) for seed, attack in enumerate(("cpl", "dlg"))]
     labels = [line.label for line in results(names, *cells)]
     assert labels == ["CPL\ntruth", "result", "dlg\ntruth", "result"]
@@ -162,10 +129,7 @@ def test_cells_of_other_samples_have_truths_of_their_own(
 
 @pytest.mark.parametrize("fields", [{"victims": 1}, {"layout": "results"}])
 def test_grey_images_stay_grey(
-    shown: Callable[..., Shown],
-    material: Callable[..., FigureData],
-    tmp_path: Path,
-    fields: dict[str, Any],
+    shown: ShowCell, material: Callable[..., FigureData], tmp_path: Path, fields: dict[str, Any]
 ):
     cells = [shown(channels=1), shown(channels=1, snapshots=False, attack="dlg")]
     make(**fields).draw(material(*cells), tmp_path / "images")
@@ -176,8 +140,8 @@ def test_grey_images_stay_grey(
 
 
 def test_the_best_and_the_worst_of_each_batch_stand_with_their_similarity(
-    shown: Callable[..., Shown],
-    scored: Callable[..., pd.DataFrame],
+    shown: ShowCell,
+    scored: Scored,
     material: Callable[..., FigureData],
     names: AxisLabels,
     tmp_path: Path,
@@ -202,15 +166,11 @@ def test_the_best_and_the_worst_of_each_batch_stand_with_their_similarity(
     [
         ({"metric": "ssim"}, "layout search shows the MSE of snapshots"),
         ({"layout": "results", "metric": "iterations"}, "'iterations' is not of single samples"),
+        ({"layout": "results", "snapshots": 2}, "layout results shows no snapshots"),
     ],
 )
-def test_metrics_that_cannot_stand_under_an_image(
-    names: AxisLabels, cell: Callable[..., Cell], fields: dict[str, Any], fault: str
+def test_what_cannot_stand_under_an_image(
+    names: AxisLabels, cell: MakeCell, fields: dict[str, Any], fault: str
 ):
     with pytest.raises(SpecError, match=fault):
         make(**fields).check(names, [cell()])
-
-
-def test_snapshots_of_results_are_refused():
-    with pytest.raises(SpecError, match="layout results shows no snapshots"):
-        make(layout="results", snapshots=2)

@@ -5,26 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from gleak.core.registry import find
-from gleak.core.spec import build_spec
 from gleak.figures.intervals import mean_interval
-from gleak.figures.kinds.plots import (
-    categories,
-    deviation,
-    summarise_controls,
-    summarise_points,
-)
+from gleak.figures.kinds.plots import categories, deviation, summarise_controls, summarise_points
 from gleak.studies.figure_spec import FigureData
-
-Scored = Callable[..., pd.DataFrame]
+from tests.score_tables import Scored, make_figure
 
 
 def make(kind: str = "line", **fields: Any) -> Any:
     base = {"grid": "noise", "x": "defense.std", "y": "ssim", "hue": "defense.name"}
-    return build_spec(find("figure", kind), {**base, **fields})
+    return make_figure(kind, **{**base, **fields})
 
 
 def test_points_equal_a_hand_computation(noise: FigureData):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from gleak.artifacts.model import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import SpecError
-from gleak.core.registry import find
-from gleak.core.spec import build_spec
 from gleak.figures.kinds import tags
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.cell import LEVELS
 from gleak.studies.figure_spec import FigureData, Shown
+from tests.score_tables import MakeCell, ShowCell, make_figure
 
 TAGGER = {"dataset": "digits", "spec": "tagger"}
 WORDS = ["black", "dim", "grey", "light", "white"]
@@ -50,7 +49,7 @@ def tagger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make(**fields: Any) -> Any:
-    return build_spec(find("figure", "tags"), {"grid": "attacks", "knowledge": TAGGER, **fields})
+    return make_figure("tags", **{"grid": "attacks", "knowledge": TAGGER, **fields})
 
 
 def draw(figure: Any, tagger: Path, names: AxisLabels, stem: Path, *cells: Shown) -> pd.DataFrame:
@@ -60,15 +59,13 @@ def draw(figure: Any, tagger: Path, names: AxisLabels, stem: Path, *cells: Shown
 
 
 def test_tags_stand_in_words_beside_the_share_that_is_in_both(
-    tagger: Path, names: AxisLabels, shown: Callable[..., Shown], tmp_path: Path
+    tagger: Path, names: AxisLabels, shown: ShowCell, tmp_path: Path
 ) -> None:
     cell = shown()
     found = Reconstruction.read(cell.reconstruction)
     bright = found.inputs.copy()
     bright[0] = 1
-    Reconstruction(inputs=bright, labels=found.labels, converged=np.ones(3, dtype=bool)).write(
-        cell.reconstruction
-    )
+    replace(found, inputs=bright).write(cell.reconstruction)
     table = draw(make(victims=2), tagger, names, tmp_path / "tags", cell)
     assert table["truth"].tolist() == ["dim, grey", "dim, grey"]
     assert table["found"].tolist() == ["white, light", "dim, grey"]
@@ -79,27 +76,24 @@ def test_tags_stand_in_words_beside_the_share_that_is_in_both(
 
 
 def test_an_original_that_several_cells_sought_stands_there_once(
-    tagger: Path, names: AxisLabels, shown: Callable[..., Shown], tmp_path: Path
+    tagger: Path, names: AxisLabels, shown: ShowCell, tmp_path: Path
 ) -> None:
-    cells = shown(snapshots=False), shown(snapshots=False, attack="dlg")
-    draw(make(victims=1), tagger, names, tmp_path / "tags", *cells)
-    text = (tmp_path / "tags.html").read_text()
-    assert text.count("original") == 1
-    assert "CPL" in text
-    assert "dlg" in text
+    cells = [shown(snapshots=False, attack=attack) for attack in ("cpl", "dlg")]
+    other = shown(snapshots=False, dataset="photos", seed=1)
+    for sought, originals in ((cells, 1), ([*cells, other], 2)):
+        draw(make(victims=1), tagger, names, tmp_path / "tags", *sought)
+        text = (tmp_path / "tags.html").read_text()
+        assert text.count("original") == originals
+        assert "CPL" in text and "dlg" in text
 
 
 def test_an_image_that_was_not_found_has_no_tags(
-    tagger: Path, names: AxisLabels, shown: Callable[..., Shown], tmp_path: Path
+    tagger: Path, names: AxisLabels, shown: ShowCell, tmp_path: Path
 ) -> None:
     cell = shown(snapshots=False)
     found = Reconstruction.read(cell.reconstruction)
-    Reconstruction(
-        inputs=found.inputs,
-        labels=found.labels,
-        converged=found.converged,
-        averaged_count=np.zeros(found.labels.shape, int),
-    ).write(cell.reconstruction)
+    nothing = np.zeros(found.labels.shape, int)
+    replace(found, averaged_count=nothing).write(cell.reconstruction)
     table = draw(make(victims=1), tagger, names, tmp_path / "tags", cell)
     assert table["found"].isna().all()
     assert table["jaccard"].tolist() == [0]
@@ -114,21 +108,8 @@ def test_tags_are_given_by_one_tagger(knowledge: Any) -> None:
         make(knowledge=knowledge)
 
 
-def test_attacks_are_scored_by_the_same_tagger(
-    names: AxisLabels, cell: Callable[..., Cell]
-) -> None:
+def test_attacks_are_scored_by_the_same_tagger(names: AxisLabels, cell: MakeCell) -> None:
     attack = "rog+tagger=tagger~tags=2"
     named = AxisLabels.read({**names.values, "attack": (attack,)})
     with pytest.raises(SpecError, match=r"is scored by tagger\+tags=2, but .* is tagger; use"):
         make(metric="mse").check(named, [cell(attack=attack)])
-
-
-def test_originals_of_different_datasets_stand_apart(
-    tagger: Path, names: AxisLabels, shown: Callable[..., Shown], tmp_path: Path
-) -> None:
-    cells = [
-        shown(snapshots=False, dataset=dataset, seed=number)
-        for number, dataset in enumerate(names.values["dataset"])
-    ]
-    draw(make(victims=1), tagger, names, tmp_path / "tags", *cells)
-    assert (tmp_path / "tags.html").read_text().count("original") == 2

@@ -25,7 +25,7 @@ from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import UNMATCHED
 from gleak.studies.axis_labels import BLIND, read_metric
 from gleak.studies.cell import Cell
-from gleak.studies.claims import Comparison, Expectation, Verdict
+from gleak.studies.claims import ClaimedRange, Expectation, Verdict
 
 UNCRAFTED = [level for level in CELL if level not in ("attack", "crafting")]
 
@@ -61,7 +61,7 @@ class Evidence:
         paper: the paper's number, NaN if it has none.
     """
 
-    comparison: Comparison
+    comparison: ClaimedRange
     estimate: Estimate
     found: Estimate | None
     paper: float
@@ -209,7 +209,7 @@ def _setting(cell: Cell) -> tuple[str, ...]:
     return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
 
 
-def _published_effect(comparison: Comparison, published: Sequence[Sequence[float]]) -> float:
+def _published_effect(comparison: ClaimedRange, published: Sequence[Sequence[float]]) -> float:
     """Return the paper's number from the first figure that has all of it; NaN for none."""
     for values in published:
         first = values[comparison.cell]
@@ -248,7 +248,7 @@ def fill_with_blind(scores: pd.DataFrame, metric: MetricSpec) -> pd.DataFrame:
     return rows.assign(value=filled, failed=False)[filled.notna()]
 
 
-def estimate(comparison: Comparison, values: Sequence[CellValues | None]) -> Estimate | None:
+def estimate(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> Estimate | None:
     """Estimate a mean or a difference from the values of a group; None if there are none.
 
     Differences are paired if the cells share their batches, over the batches that both have.

@@ -12,9 +12,8 @@ from gleak.core.lazy import pandas as pd
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
 from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric, read_spec
-from gleak.studies.cell import Cell
+from gleak.studies.cell import Cell, levels_of
 from gleak.studies.figure_spec import Over, Statistic
-from gleak.studies.refusals import levels_of
 
 Row = Mapping[str, Any]
 SUCCESS = "success_content"

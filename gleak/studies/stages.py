@@ -17,7 +17,6 @@ from gleak.studies.cell import LEVELS, TRUTH, Cell
 from gleak.studies.stage_files import (
     Inputs,
     Made,
-    Shard,
     Subject,
     dataset_of,
     files_in,
@@ -38,8 +37,8 @@ STUDY = "studies/{study}/{scale}"
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Memory of a job in megabytes: a base plus a number of copies of its update or model."""
+class JobMemory:
+    """Megabytes of a job: a base plus a number of copies of its update or model."""
 
     base: int
     copies: int = 0
@@ -67,7 +66,7 @@ class Stage:
     rule: str
     folder: str
     outputs: Mapping[str, str | tuple[str, ...]]
-    memory: Memory
+    memory: JobMemory
     minutes: int
     reads: Callable[[Any], Inputs]
     code: str
@@ -96,7 +95,6 @@ class Stage:
 
 
 def path_of(made: Made, results: Path) -> Path:
-    """Return the path of a file."""
     stage, subject = STAGES[made.rule], made.subject
     file = stage.outputs.get(made.output, made.output)
     wildcards = subject.strings() if isinstance(subject, Cell | Pretraining) else subject.wildcards
@@ -119,7 +117,7 @@ STAGES: dict[str, Stage] = {
             "prepare_dataset",
             upto("dataset"),
             {"dataset": "dataset.h5"},
-            Memory(4000),
+            JobMemory(4000),
             60,
             lambda cell: {},
             "gleak.data.prepare",
@@ -130,7 +128,7 @@ STAGES: dict[str, Stage] = {
             "train_model",
             upto("training"),
             {"model": "model.h5"},
-            Memory(4000),
+            JobMemory(4000),
             240,
             lambda cell: {"dataset": dataset_of(cell)},
             "gleak.training.train_model",
@@ -141,7 +139,7 @@ STAGES: dict[str, Stage] = {
             "take_captured_model",
             upto("training"),
             {"model": "model.h5"},
-            Memory(4000, 2, "model"),
+            JobMemory(4000, 2, "model"),
             30,
             lambda cell: {"dataset": dataset_of(cell)},
             "gleak.captures.take",
@@ -152,7 +150,7 @@ STAGES: dict[str, Stage] = {
             "train_knowledge",
             "knowledge/{dataset}/{knowledge}",
             {"knowledge": "knowledge.h5", "provenance": "provenance.json"},
-            Memory(8000),
+            JobMemory(8000),
             720,
             lambda pretraining: {"dataset": dataset_of(pretraining)},
             "gleak.knowledge.train_knowledge",
@@ -163,7 +161,7 @@ STAGES: dict[str, Stage] = {
             "craft_parameters",
             upto("crafting"),
             {"parameters": "parameters.h5", "secret": "secret.h5"},
-            Memory(4000, 3, "model"),
+            JobMemory(4000, 3, "model"),
             30,
             lambda cell: {"model": model_of(cell)},
             "gleak.crafting.base",
@@ -173,7 +171,7 @@ STAGES: dict[str, Stage] = {
             "simulate_clients",
             upto("defense"),
             {"sent": "update.h5", "private": "private.h5", "granted": _GRANTED},
-            Memory(4000, 3),
+            JobMemory(4000, 3),
             60,
             reads_of_clients,
             "gleak.simulation.simulate",
@@ -184,7 +182,7 @@ STAGES: dict[str, Stage] = {
             "take_captured_update",
             upto("defense"),
             {"sent": "update.h5"},
-            Memory(2000, 3),
+            JobMemory(2000, 3),
             30,
             lambda cell: {},
             "gleak.captures.take",
@@ -195,7 +193,7 @@ STAGES: dict[str, Stage] = {
             "take_captured_truth",
             upto("defense"),
             {"private": "private.h5", "granted": _GRANTED},
-            Memory(4000, 3),
+            JobMemory(4000, 3),
             60,
             reads_of_clients,
             "gleak.captures.take",
@@ -207,7 +205,7 @@ STAGES: dict[str, Stage] = {
             "attack",
             upto("attack"),
             _ATTACK,
-            Memory(6000, 3),
+            JobMemory(6000, 3),
             240,
             reads_of_attack,
             "gleak.attacks.run_attack",
@@ -218,7 +216,7 @@ STAGES: dict[str, Stage] = {
             "attack_shard",
             upto("attack", "/shards/{shard}-of-{shards}"),
             _ATTACK,
-            Memory(6000, 3),
+            JobMemory(6000, 3),
             240,
             lambda shard: reads_of_attack(shard.cell),
             "gleak.attacks.run_attack",
@@ -230,7 +228,7 @@ STAGES: dict[str, Stage] = {
             "gather_shards",
             upto("attack"),
             _ATTACK,
-            Memory(4000),
+            JobMemory(4000),
             30,
             lambda shards: {
                 "reconstructions": [Made("attack_shard", "reconstruction", one) for one in shards]
@@ -241,7 +239,7 @@ STAGES: dict[str, Stage] = {
             "score",
             upto("attack"),
             _SCORES,
-            Memory(3000),
+            JobMemory(3000),
             30,
             reads_of_score,
             "gleak.metrics.score",
@@ -250,7 +248,7 @@ STAGES: dict[str, Stage] = {
             "score_truth",
             upto("defense", f"/{TRUTH}"),
             _SCORES,
-            Memory(3000),
+            JobMemory(3000),
             30,
             lambda cell: {"private": truth_of(cell)},
             "gleak.metrics.score",
@@ -260,7 +258,7 @@ STAGES: dict[str, Stage] = {
             "score_model",
             upto("training"),
             _SCORES,
-            Memory(2000),
+            JobMemory(2000),
             10,
             lambda cell: {"model": model_of(cell)},
             "gleak.metrics.score",
@@ -269,7 +267,7 @@ STAGES: dict[str, Stage] = {
             "score_parameters",
             upto("crafting"),
             _SCORES,
-            Memory(4000, 4, "model"),
+            JobMemory(4000, 4, "model"),
             60,
             reads_of_clients,
             "gleak.metrics.score",
@@ -283,7 +281,7 @@ STAGES: dict[str, Stage] = {
                 "chosen": "searches/{search}/chosen.yaml",
                 "provenance": "searches/{search}/provenance.json",
             },
-            Memory(6000, 3),
+            JobMemory(6000, 3),
             720,
             reads_of_search,
             "gleak.studies.search.run",
@@ -295,7 +293,7 @@ STAGES: dict[str, Stage] = {
             "tabulate",
             STUDY,
             {"table": "grids/{grid}.csv"},
-            Memory(2000),
+            JobMemory(2000),
             10,
             reads_of_table,
             "gleak.figures.tabulate",
@@ -306,7 +304,7 @@ STAGES: dict[str, Stage] = {
             "draw",
             STUDY,
             {"picture": "{figure}.svg", "numbers": "{figure}.csv", "bitmap": "{figure}.png"},
-            Memory(2000),
+            JobMemory(2000),
             10,
             reads_of_figure,
             "gleak.figures.draw",
@@ -322,7 +320,7 @@ STAGES: dict[str, Stage] = {
                 "markdown": "expectations.md",
                 "page": "expectations.html",
             },
-            Memory(2000),
+            JobMemory(2000),
             10,
             reads_of_verdicts,
             "gleak.figures.judge",
@@ -348,9 +346,4 @@ def jobs_behind(targets: Iterable[Made], shards: int = 1) -> Iterator[tuple[Stag
             continue
         seen.add((stage.rule, subject))
         yield stage, subject
-        waiting += files_in(stage.reads(_shares(subject, shards) if by_shards else subject))
-
-
-def _shares(subject: Subject, count: int) -> list[Shard]:
-    assert isinstance(subject, Cell)
-    return shards_of(subject, count)
+        waiting += files_in(stage.reads(shards_of(subject, shards) if by_shards else subject))

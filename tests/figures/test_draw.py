@@ -20,7 +20,7 @@ from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import save_refusal
-from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import Axis
 from gleak.studies.cell import Paths
 from gleak.studies.study import Study, load_study
 from tests.score_tables import read_page

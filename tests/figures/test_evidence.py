@@ -22,7 +22,7 @@ from gleak.figures.evidence import (
 )
 from gleak.figures.intervals import Estimate, Interval, Means
 from gleak.studies.cell import Cell
-from gleak.studies.claims import Comparison, Expectation, sort_of
+from gleak.studies.claims import ClaimedRange, Expectation, sort_of
 
 Scored = Callable[..., pd.DataFrame]
 MakeCell = Callable[..., Cell]
@@ -191,7 +191,7 @@ def test_the_papers_number_is_from_one_figure(scored: Scored, factor: float, eff
 def around() -> Callable[..., Evidence]:
     """Evidence on a claim that a mean is above zero, from ten values around another mean."""
     values = np.arange(10.0) - 4.5
-    comparison = Comparison(0, low=0.0, strict=True)
+    comparison = ClaimedRange(0, low=0.0, strict=True)
 
     def make(mean: float, n: int = 10) -> Evidence:
         estimated = Means((mean + values[-n:] - values[-n:].mean(),))
@@ -239,7 +239,7 @@ def test_the_number_needed_is_that_of_the_whole_claim(around: Callable[..., Evid
 
 
 def test_closeness_is_an_equivalence_test():
-    near, far = Comparison(1, 0, low=-0.5, high=0.5), replace(Comparison(1, 0), low=2.0)
+    near, far = ClaimedRange(1, 0, low=-0.5, high=0.5), replace(ClaimedRange(1, 0), low=2.0)
     values = np.linspace(-0.4, 0.4, 30)
     estimated = Means((values,))
     assert estimated.interval() < Interval(0.5, 0.5)

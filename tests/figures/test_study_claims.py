@@ -17,7 +17,7 @@ from gleak.figures.judge import find_compared
 from gleak.figures.published import published_values, read_published
 from gleak.studies.axis_labels import read_metric
 from gleak.studies.cell import Cell
-from gleak.studies.claims import Comparison, Expectation
+from gleak.studies.claims import ClaimedRange, Expectation
 from gleak.studies.study import Study, load_study
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
@@ -66,7 +66,7 @@ def candidates(claim: Expectation, count: int) -> list[np.ndarray]:
     return [scale_of(claim) * means for shape in shapes for means in (shape, 1 - shape)]
 
 
-def effect(comparison: Comparison, means: Sequence[float] | np.ndarray) -> float:
+def effect(comparison: ClaimedRange, means: Sequence[float] | np.ndarray) -> float:
     """The mean or difference that a claim is about."""
     first, times = means[comparison.cell], comparison.times
     return float(first if comparison.minus is None else first - times * means[comparison.minus])
@@ -108,7 +108,7 @@ def test_every_claim_can_hold_and_fail(path: Path) -> None:
 
 def published_effects(
     study: Study, claim: Expectation, papers: pd.DataFrame
-) -> Iterator[tuple[Comparison, float]]:
+) -> Iterator[tuple[ClaimedRange, float]]:
     """The paper's number for each comparison, from every figure and table that has it."""
     grid = study.grid(claim.grid, "paper")
     names, metric = grid.names, str(read_metric(claim.metric))

@@ -174,10 +174,6 @@ def test_a_grid_is_a_change_of_another(tmp_path: Path) -> None:
             "scales, quick, client: 'victms' matches no client; did you mean 'victims'",
         ),
         (
-            {"grids": {"a": {"attack": "CPL", "stands_for": {"mnist": "lfw"}}}},
-            "key 'stands_for' is now called 'proxy_for'",
-        ),
-        (
             {"grids": {"a": {"attack": "CPL", "gpu": {"dataset": "mnist"}}}},
             "the scale gpu has been removed; use paper on a GPU",
         ),

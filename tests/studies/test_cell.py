@@ -8,8 +8,15 @@ import pytest
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.metrics import score
 from gleak.metrics.base import Level, metrics_of
-from gleak.studies.cell import LEVELS, LONGEST_CELL, SCORED_BY, Cell, Paths
-from gleak.studies.refusals import levels_of, levels_of_truth, unchecked
+from gleak.studies.cell import (
+    LEVELS,
+    LONGEST_CELL,
+    SCORED_BY,
+    Cell,
+    Paths,
+    levels_of,
+    levels_of_truth,
+)
 
 TEXTS = {
     "dataset": "digits",
@@ -181,13 +188,8 @@ def test_a_batch_that_must_repeat_labels_does_not_fit_a_rule_that_cannot() -> No
     assert Cell.parse({**texts, "attack": "cpl"}).attack.name == "cpl"
 
 
-def test_a_cell_can_be_told_whether_or_not_its_specs_fit() -> None:
-    texts = {**TEXTS, "attack": "aono"}
-    cell = unchecked(texts)
-    assert levels_of(cell) == texts
+def test_a_cell_has_a_text_at_every_level() -> None:
+    cell = Cell.parse(TEXTS)
+    assert levels_of(cell) == TEXTS
     assert levels_of_truth(cell.upto("defense")) == {**TEXTS, "attack": "truth"}
     assert levels_of(cell.upto("training"))["client"] == ""
-    with pytest.raises(IncompatibleError):
-        cell.check()
-    with pytest.raises(SpecError, match="did you mean 'lenet'"):
-        unchecked({**TEXTS, "model": "lenett"})

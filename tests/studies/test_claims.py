@@ -12,8 +12,8 @@ from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.claims import (
     Baseline,
     Bound,
+    ClaimedRange,
     Closeness,
-    Comparison,
     Expectation,
     Order,
     Trend,
@@ -95,18 +95,18 @@ def test_claims_on_means_without_variance(fields: dict[str, Any], means: list[fl
 def test_an_interval_is_within_a_range_outside_or_neither(
     ends: tuple[float, float], contains: bool, excludes: bool
 ):
-    above = Comparison(1, 0, low=0.0, strict=True)
+    above = ClaimedRange(1, 0, low=0.0, strict=True)
     assert (above.contains(*ends), above.excludes(*ends)) == (contains, excludes)
-    below = Comparison(1, 0, high=0.0, strict=True)
+    below = ClaimedRange(1, 0, high=0.0, strict=True)
     mirrored = (-ends[1], -ends[0])
     assert (below.contains(*mirrored), below.excludes(*mirrored)) == (contains, excludes)
 
 
 def test_the_ends_of_a_range_belong_to_it_unless_it_is_strict():
-    assert Comparison(0, low=0.0, high=1.0).contains(0.0, 1.0)
-    assert not Comparison(0, low=0.0, high=1.0, strict=True).contains(0.0, 1.0)
-    assert not Comparison(0, low=0.0).excludes(-1.0, 0.0)
-    assert Comparison(0, low=0.0, strict=True).excludes(-1.0, 0.0)
+    assert ClaimedRange(0, low=0.0, high=1.0).contains(0.0, 1.0)
+    assert not ClaimedRange(0, low=0.0, high=1.0, strict=True).contains(0.0, 1.0)
+    assert not ClaimedRange(0, low=0.0).excludes(-1.0, 0.0)
+    assert ClaimedRange(0, low=0.0, strict=True).excludes(-1.0, 0.0)
 
 
 @given(st.lists(st.integers(-1000, 1000), min_size=3, max_size=6, unique=True))

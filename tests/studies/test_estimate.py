@@ -29,7 +29,6 @@ from gleak.studies.estimate import (
     WEIGHT_WORK,
     Job,
     Plan,
-    count,
     describe_assumptions,
     describe_jobs,
     describe_searches,
@@ -140,7 +139,7 @@ def test_no_two_jobs_make_one_file(levels: list[tuple[str, str, str]], shards: i
     cells = [cell(dataset=a, defense=b, attack=c) for a, b, c in levels]
     found = plan(*cells, shards=shards)
     assert len({job.output for job in found}) == len(found)
-    assert count(found, "score") == len(set(levels))
+    assert rules(found)["score"] == len(set(levels))
 
 
 def test_shards_split_the_work_and_none_is_empty():

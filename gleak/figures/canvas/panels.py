@@ -22,8 +22,7 @@ from gleak.figures.canvas.style import (
     new_figure,
 )
 from gleak.figures.statistics import records, why_missing
-from gleak.studies.axes import Axis
-from gleak.studies.axis_labels import BLIND, AxisLabels, bare
+from gleak.studies.axis_labels import BLIND, Axis, AxisLabels, bare
 from gleak.studies.cell import TRUTH
 from gleak.studies.figure_spec import Over
 

@@ -31,9 +31,8 @@ from gleak.figures.canvas.panels import Colour, facet_panels, hues
 from gleak.figures.canvas.style import PANEL, colours, save, save_numbers, theme
 from gleak.figures.statistics import CELL
 from gleak.knowledge.base import Pretraining
-from gleak.studies.axes import Axis
-from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
+from gleak.studies.axis_labels import Axis, AxisLabels
+from gleak.studies.cell import Cell, levels_of
 from gleak.studies.figure_spec import (
     FigureData,
     FigureSpec,
@@ -41,7 +40,6 @@ from gleak.studies.figure_spec import (
     Shown,
     without_controls,
 )
-from gleak.studies.refusals import levels_of
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -30,7 +30,6 @@ from flwr.app import (  # noqa: E402
 )
 from flwr.app.metadata import Metadata  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from tests.captures.frameworks.test_flower import CLIENTS, NAMES, STATE, after, as_list, shift  # noqa: E402
 
 from gleak.captures.frameworks.flower import mean_of_measured  # noqa: E402
 from gleak.captures.frameworks.flower_mods import (  # noqa: E402
@@ -40,6 +39,7 @@ from gleak.captures.frameworks.flower_mods import (  # noqa: E402
     Periodic,
     round_of,
 )
+from tests.captures.frameworks.test_flower import CLIENTS, NAMES, STATE, after, as_list, shift  # noqa: E402
 
 
 def trained(message: Message, context: Any) -> Message:

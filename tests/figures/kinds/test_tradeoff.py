@@ -17,9 +17,8 @@ from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.figures.kinds.tradeoff import frontier, tabulate_points
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
+from gleak.studies.cell import Cell, levels_of
 from gleak.studies.figure_spec import FigureData, FigureSpec
-from gleak.studies.refusals import levels_of
 from tests.score_tables import read_cell, with_specs
 
 DEFENSES = ("none", "gaussian")

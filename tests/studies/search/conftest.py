@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gleak.studies.search.declaration import Declaration, Search, read_search
+from gleak.studies.search.declaration import Declaration, SpecSearch, read_search
 
 DECLARED: dict[str, Any] = {
     "dataset": "digits",
@@ -24,10 +24,10 @@ DECLARED: dict[str, Any] = {
 
 
 @pytest.fixture
-def declare() -> Callable[..., Search]:
+def declare() -> Callable[..., SpecSearch]:
     """Return a factory of the search with changed keys; None removes a key."""
 
-    def make(**keys: Any) -> Search:
+    def make(**keys: Any) -> SpecSearch:
         return read_search("weights", Declaration(**{**DECLARED, **keys}))
 
     return make

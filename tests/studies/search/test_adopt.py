@@ -9,7 +9,7 @@ import yaml
 
 from gleak.core.errors import SpecError
 from gleak.studies.search.adopt import adopt
-from gleak.studies.search.chosen import Outcome, chosen_file, read_choices
+from gleak.studies.search.chosen import SearchOutcome, chosen_file, read_choices
 from gleak.studies.study import load_study
 
 CELL = {
@@ -56,7 +56,7 @@ def outcome(studies: Path, tmp_path: Path) -> MakeOutcome:
         search: str = "a", scale: str = "quick", study: str = "one", alpha: float = 3, **fields: Any
     ) -> Path:
         declared = load_study(studies / "one.yaml").search("a" if search == "c" else search, scale)
-        found = Outcome(
+        found = SearchOutcome(
             study=study,
             scale=scale,
             search=search,

@@ -9,7 +9,7 @@ import yaml
 from gleak.core.errors import SpecError
 from gleak.studies.search.chosen import (
     Entry,
-    Outcome,
+    SearchOutcome,
     chosen_file,
     read_choices,
     write_choices,
@@ -32,18 +32,18 @@ def entry(**fields: Any) -> Entry:
 
 
 def test_an_outcome_reads_as_written(tmp_path: Path):
-    outcome = Outcome(**PLACE, **CONTENT)
+    outcome = SearchOutcome(**PLACE, **CONTENT)
     outcome.write(tmp_path / "chosen.yaml")
-    assert Outcome.read(tmp_path / "chosen.yaml") == outcome
+    assert SearchOutcome.read(tmp_path / "chosen.yaml") == outcome
     assert yaml.safe_load((tmp_path / "chosen.yaml").read_text()) == {**PLACE, **CONTENT}
     assert outcome.entry == entry()
 
 
 def test_a_summary_says_what_was_gained():
     assert "cpl+alpha=2.5 has mse 0.125; the base cpl failed" in (
-        Outcome(**PLACE, **CONTENT).summary
+        SearchOutcome(**PLACE, **CONTENT).summary
     )
-    assert "had 0.25" in Outcome(**PLACE, **{**CONTENT, "base_value": 0.25}).summary
+    assert "had 0.25" in SearchOutcome(**PLACE, **{**CONTENT, "base_value": 0.25}).summary
 
 
 def test_choices_read_as_written_in_one_order(tmp_path: Path):
@@ -94,4 +94,4 @@ def test_faults_name_the_file_and_the_place(tmp_path: Path, content: Any, fault:
 def test_files_that_are_no_outcome(tmp_path: Path, content: str):
     (tmp_path / "chosen.yaml").write_text(content)
     with pytest.raises(SpecError, match=r"chosen\.yaml: "):
-        Outcome.read(tmp_path / "chosen.yaml")
+        SearchOutcome.read(tmp_path / "chosen.yaml")

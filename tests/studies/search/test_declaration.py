@@ -15,20 +15,20 @@ from gleak.studies.search.chosen import Entry
 from gleak.studies.search.declaration import (
     Choices,
     Declaration,
-    Interval,
+    IntegerRange,
+    NumberRange,
     Range,
-    Search,
     SearchFile,
-    WholeInterval,
+    SpecSearch,
     read_range,
     read_search,
 )
 
-Declare = Callable[..., Search]
+Declare = Callable[..., SpecSearch]
 CHOSEN = "cpl+iterations=3+alpha=2.5"
 
 
-def entry(search: Search, chosen: str = CHOSEN) -> Entry:
+def entry(search: SpecSearch, chosen: str = CHOSEN) -> Entry:
     return Entry(
         chosen=chosen,
         value=0.1,
@@ -200,19 +200,19 @@ def test_numbers_stay_between_the_ends_and_are_short(
     low, high = sorted((first, second))
     if not low < high:
         return
-    for value in suggestions(Interval(low=low, high=high, log=log), seed, 5):
+    for value in suggestions(NumberRange(low=low, high=high, log=log), seed, 5):
         assert low <= value <= high
         assert value in (low, high) or value == float(f"{value:.3g}")
 
 
 def test_logarithmic_ranges_reach_small_numbers():
-    small = {log: suggestions(Interval(low=1e-5, high=10, log=log)) for log in (True, False)}
+    small = {log: suggestions(NumberRange(low=1e-5, high=10, log=log)) for log in (True, False)}
     assert sum(value < 0.1 for value in small[True]) > sum(value < 0.1 for value in small[False])
 
 
 def test_a_whole_field_gets_whole_numbers():
     found = read_range(CPL, "patience", {"low": 1, "high": 400})
-    assert isinstance(found, WholeInterval)
+    assert isinstance(found, IntegerRange)
     assert all(type(value) is int for value in suggestions(found))
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.studies.axes import check_axis
+from gleak.studies.axis_labels import check_axis
 from gleak.studies.grid import Grid
-from gleak.studies.search.declaration import Declaration, Search, read_search
+from gleak.studies.search.declaration import Declaration, SpecSearch, read_search
 from tests.studies.test_grid import BASE, attacks, expanded, grid, proxies
 
 REFERENCE = {"search": "weights"}
 
 
-def tuned(chosen: str | None = None, attack: str = "cpl+alpha=0.5") -> dict[str, Search]:
+def tuned(chosen: str | None = None, attack: str = "cpl+alpha=0.5") -> dict[str, SpecSearch]:
     """Return a search with its adopted result."""
     declared = Declaration(
         dataset="digits",
@@ -35,7 +35,7 @@ def tuned(chosen: str | None = None, attack: str = "cpl+alpha=0.5") -> dict[str,
     return {"weights": replace(search, chosen=chosen and parse("attack", chosen))}
 
 
-def searched(attack: Any, searches: dict[str, Search], **fields: Any) -> Grid:
+def searched(attack: Any, searches: dict[str, SpecSearch], **fields: Any) -> Grid:
     """Return a grid of one dataset and defence, with attacks that refer to searches."""
     written = {**BASE, "dataset": "mnist", "defense": "none", "attack": attack, **fields}
     return expanded(written, searches=searches)

@@ -110,12 +110,10 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Photograph:
-    """A colour photograph in an installed package.
+    """A colour photograph in an installed package, at ``path``.
 
-    Attributes:
-        path: package and file.
-        train: box (left, top, right, bottom) that train crops are drawn from, in pixels.
-        test: box that contains the subject, for test crops; it has no pixel in common with `train`.
+    Crops are drawn from boxes (left, top, right, bottom) in pixels without a pixel in common; that
+    of the test split contains the subject.
     """
 
     path: str
@@ -168,9 +166,8 @@ class Photos(DatasetSpec):
     """Square crops of ten colour photographs, each of which is a class.
 
     The subject of a photograph (a face, a cup, a temple) is in the part that test crops are drawn
-    from; train crops are drawn from another part, so that the splits share no pixel. The side of a
-    crop is at least three quarters of the shorter side of its part, and half of the crops are
-    mirrored. Parts smaller than ``size`` are enlarged.
+    from; train crops are drawn from another part, so that the splits share no pixel. Parts smaller
+    than ``size`` are enlarged.
     """
 
     source: ClassVar[str] = (

@@ -27,13 +27,7 @@ from gleak.studies.grid import Grid
 
 @dataclass(frozen=True)
 class RehearsalOutcome:
-    """Rehearsal of one stage, or of all stages of a cell.
-
-    Args:
-        stage: that failed, or that uses most memory.
-        bytes: largest memory of the GPU.
-        fault: error of the stage; empty if it ran.
-    """
+    """The stage of a cell that failed, with its error, or that uses most memory of the GPU."""
 
     stage: str
     bytes: int = 0
@@ -65,12 +59,7 @@ class GridReport:
 
 @dataclass
 class Rehearsal:
-    """Rehearses cells, stages with equal computations once.
-
-    Args:
-        capacity: memory of the GPU in bytes.
-        data_dir: the user's data folder, for the number of classes.
-    """
+    """Rehearses cells on a GPU with a capacity in bytes, stages with equal computations once."""
 
     capacity: int
     data_dir: Path

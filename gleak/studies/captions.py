@@ -33,10 +33,7 @@ ALWAYS_TOLD = {"batch_size", "victims"}
 def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) -> str:
     """Return a figure's caption in reStructuredText, with its experimental conditions.
 
-    Args:
-        figure: its spec.
-        grids: of its scores: each at the scale that is drawn, and at the scale of the paper.
-        scale: the scale that is drawn.
+    Each of its grids is given at the scale that is drawn and at that of the paper.
     """
     reproduces = f"Reproduces {to_rst(figure.reproduces)}." if figure.reproduces else ""
     conditions_of = [_conditions_in_full(figure, ours, paper) for ours, paper in grids]

@@ -122,9 +122,6 @@ class Expectation(BaseModel):
         Args:
             names: labels of the grid.
             cells: everything in it that has scores.
-
-        Raises:
-            SpecError: cells of one group that have the same value along the level.
         """
         along, order = self.compared
         wanted = [

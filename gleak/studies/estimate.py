@@ -139,10 +139,7 @@ def describe_searches(study: Study, settings: Settings, machine: Machine) -> str
 def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
     """Format a table with a row for each plan: cells, jobs, time and space.
 
-    Args:
-        plans: name -> plan.
-        heading: what the names are.
-        machine: on which the jobs run.
+    The heading is of the column with the plans' names.
     """
     rows = []
     for name, plan in plans.items():

@@ -34,13 +34,7 @@ def as_list(value: object) -> object:
 
 @dataclass(frozen=True)
 class Shown:
-    """A cell whose reconstructions are shown.
-
-    Args:
-        cell: its specs.
-        reconstruction, private: its files; they do not exist if the cell was refused.
-        reason: of the refusal; empty for other cells.
-    """
+    """A cell whose reconstructions are shown; if it was refused, a reason instead of its files."""
 
     cell: Cell
     reconstruction: Path

@@ -29,19 +29,13 @@ AT_SCALES = ("zip", "exclude", "proxy_for", "networks", "no_better_than_blind")
 
 @dataclass(frozen=True)
 class Refusal:
-    """A cell that is excluded before any job, as its specs are incompatible.
-
-    Args:
-        levels: spec of each level as in the rows of scores, see `gleak.studies.cell.levels_of`.
-        reason: the incompatibility.
-    """
+    """A cell, by the specs of its levels (`levels_of`), whose specs are incompatible."""
 
     levels: Mapping[str, str]
     reason: str
 
     @property
     def row(self) -> dict[str, str]:
-        """Row of the cell in a table of scores."""
         return {**self.levels, "reason": self.reason}
 
     def __str__(self) -> str:
@@ -70,13 +64,7 @@ def check_left(cells: Sequence[Cell], refused: Sequence[Refusal]) -> None:
 
 @dataclass(frozen=True)
 class Weak:
-    """Cells whose attack is declared to be no better than the blind control.
-
-    Args:
-        cells: that the declaration matches.
-        specs: level -> the spec that these cells have in common, of the levels it names.
-        reason: why no budget of this scale makes the attack better.
-    """
+    """Cells whose attack is declared to be no better than blind, and the specs that they share."""
 
     cells: frozenset[Cell]
     specs: Mapping[str, Spec]
@@ -451,9 +439,7 @@ def _labels(written: Mapping[str, str]) -> dict[str, str]:
 def check_labels(labels: Iterable[str], names: Iterable[AxisLabels]) -> None:
     """Refuse labels of what is neither a spec, nor a value of its fields, a metric or an axis.
 
-    Args:
-        labels: what has one.
-        names: of the grids that they are for, at every scale; read until all labels are known.
+    The grids that they are for, at every scale, are read until all labels are known.
     """
     unknown, known = [text for text in labels if not _forms(text)], {*load("metric"), *LEVELS}
     grids = iter(names)

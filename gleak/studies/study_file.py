@@ -148,12 +148,9 @@ class StudyFile(Written):
 def inherited(
     name: str, written: Mapping[str, Mapping[str, Any]], merged: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return an entry merged with its chain of bases.
+    """Return an entry of all written ones, merged with its chain of bases.
 
-    Args:
-        name: name of the entry.
-        written: all entries, by name.
-        merged: keys whose mappings are merged; the entry's own value replaces any other.
+    Mappings under some keys are merged; otherwise the entry's own value replaces that of the base.
     """
     chain = [name]
     while base := written[chain[-1]].get("base"):

@@ -30,12 +30,6 @@ def check_target(
 ) -> None:
     """Raise an error if a target is neither a rule nor a file that a rule creates.
 
-    Args:
-        target: a word of Snakemake's command line.
-        results: folder of all outputs.
-        studies: file of each study, by its name.
-        rules: names of all rules without wildcards.
-
     Raises:
         SpecError: the target is misspelt or not canonical; gives the whole target that was meant.
         IncompatibleError: its specs do not fit together.

@@ -15,10 +15,7 @@ from gleak.studies.study import Study
 
 
 def examine_study(study: Study, data_dir: Path) -> Study:
-    """Check user-defined networks at every scale, also those of searches.
-
-    Returns:
-        The study without the cells that these networks do not fit.
+    """Return the study without the cells that users' networks do not fit, at every scale.
 
     Raises:
         SpecError, IncompatibleError: as for `gleak.studies.study.Study.examined`, or if a

@@ -215,9 +215,5 @@ def test_there_is_one_step_whatever_is_left(left: int) -> None:
     part = SingleSteps().part().part("nested")
     with part.stepping():
         assert len([*part.steps(lambda: left > 0, dict)]) == 1
-
-
-def test_nothing_is_kept() -> None:
-    part = SingleSteps().part()
     part.keep({"points": 1})
     assert part.stored == {}

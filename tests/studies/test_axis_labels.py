@@ -109,12 +109,6 @@ def test_headings_tell_values_apart(names: AxisLabels, level: str, value: str, t
     assert heading(names, level, value) == text
 
 
-def test_a_label_of_a_whole_spec_wins_over_that_of_its_name():
-    labels = {"gaussian": "Gaussian", "gaussian+std=1e-4": "weak"}
-    names = AxisLabels.read({"defense": ("gaussian+std=1e-4", "gaussian")}, labels=labels)
-    assert label(names, "defense", "gaussian+std=1e-4") == "weak"
-
-
 @pytest.mark.parametrize(
     ("metric", "printed"),
     [
@@ -178,11 +172,6 @@ ZIPPED = AxisLabels.read(
 
 def rows_of(*texts: str) -> list[dict[str, str]]:
     return [dict(zip(ZIPPED.values, text.split("/"), strict=True)) for text in texts]
-
-
-def test_levels_advance_with_those_of_their_group():
-    assert ZIPPED.together("attack") == ZIPPED.together("crafting") == {"crafting", "attack"}
-    assert AxisLabels.read(ZIPPED.values).together("attack") == {"attack"}
 
 
 @pytest.mark.parametrize(
@@ -275,13 +264,6 @@ def test_a_name_is_label_enough_where_all_others_have_their_own():
 def test_places(axis: str, value: str, expected: Place):
     read = Axis.read(axis)
     assert read.place(read_spec(read.level, value), missing=-1.0) == expected
-
-
-def test_specs_without_a_field_are_told_apart_from_those_with_it():
-    assert Axis.read("defense.std").has_field(read_spec("defense", "laplace"))
-    assert not Axis.read("defense.std").has_field(read_spec("defense", "none"))
-    assert not Axis.read("attack.restarts").has_field(read_spec("attack", "truth"))
-    assert Axis.read("attack.name").has_field(read_spec("attack", "truth"))
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,6 @@ def test_cells_come_in_the_order_of_the_study():
     assert grid().names.values["attack"] == ("cpl", "dlg", "blind", "truth")
 
 
-def test_the_truth_is_scored_beside_the_attacks():
-    truth = grid(dataset="mnist", defense="none").scored[-1]
-    assert truth["attack"] == "truth"
-    assert {**truth, "attack": "cpl"} in grid().scored
-
-
 def test_controls_can_be_left_out_and_are_not_doubled():
     bare = grid(controls=[])
     assert not bare.truths
@@ -93,12 +87,6 @@ def test_controls_can_be_left_out_and_are_not_doubled():
     named = grid(attack=["blind", "cpl"])
     assert len(named.cells) == 8
     assert named.names.values["attack"] == ("blind", "cpl", "truth")
-
-
-def test_specs_become_canonical():
-    found = grid(defense="gaussian+std=0.01", attack="cpl+restarts=20+alpha=0.5")
-    assert found.names.values["defense"] == ("gaussian",)
-    assert found.cells[0].strings()["attack"] == "cpl+alpha=0.5"
 
 
 def test_zipped_axes_advance_together():
@@ -198,20 +186,6 @@ def test_a_grid_of_models_ends_with_the_training():
     assert found.scored == [{**cell.strings(), **later} for cell in found.cells]
 
 
-def test_a_grid_of_models_has_zips_exclusions_stand_ins_and_scales():
-    zipped = models(zip=[["dataset", "training"]])
-    assert [str(cell) for cell in zipped.cells] == [
-        "mnist/lenet/central",
-        "cifar10/lenet/federated+defense=topk",
-    ]
-    assert len(models(exclude=[{"dataset": "mnist", "training": "central"}]).cells) == 3
-    quick = {"training": "central+epochs=1", "proxy_for": {"central+epochs=1": "central"}}
-    assert [str(cell) for cell in models("quick", quick=quick).cells] == [
-        "mnist/lenet/central+epochs=1",
-        "cifar10/lenet/central+epochs=1",
-    ]
-
-
 def test_a_grid_of_broadcast_parameters_ends_with_the_crafting():
     found = models(crafting=["honest", "fishing"], labels={"audit_zeros": "zeros"})
     assert len(found.cells) == 2 * 2 * 2
@@ -244,12 +218,6 @@ def test_attacks_advance_with_the_parameters_crafted_for_them():
     assert found.names.together("attack") == {"crafting", "attack"}
     assert found.names.together("model") == {"model"}
     assert grid().names.together("attack") == {"attack"}
-
-
-def test_a_scale_has_groups_of_its_own():
-    quick = {"crafting": "honest", "attack": "dlg", "zip": []}
-    assert not grid("quick", **CRAFTED, quick=quick).names.zipped
-    assert grid("small", **CRAFTED, quick=quick).names.zipped == [["crafting", "attack"]]
 
 
 @pytest.mark.parametrize(

@@ -100,16 +100,6 @@ def test_choices_are_merged_and_others_stay(studies: Path, outcome: MakeOutcome)
     assert chosen(studies, "two") == {"quick": {"a": "cpl+alpha=3"}}
 
 
-def test_the_order_of_the_files_does_not_matter(studies: Path, outcome: MakeOutcome):
-    files = [outcome(scale="paper"), outcome("b"), outcome()]
-    path = chosen_file(studies / "one.yaml")
-    adopt(files, studies)
-    first = path.read_bytes()
-    adopt(files[::-1], studies)
-    assert path.read_bytes() == first
-    assert [*chosen(studies)] == ["quick", "paper"]
-
-
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [

@@ -10,7 +10,6 @@ from gleak.core.errors import SpecError
 from gleak.studies.search.chosen import (
     Entry,
     SearchOutcome,
-    chosen_file,
     read_choices,
     write_choices,
 )
@@ -62,12 +61,6 @@ def test_long_specs_stay_on_one_line(tmp_path: Path):
     long = "cpl" + "".join(f"+field_{n}={n / 7:.3g}" for n in range(12))
     write_choices(tmp_path / "cpa.yaml", {"quick": {"a": entry(chosen=long)}})
     assert f"chosen: {long}\n" in (tmp_path / "cpa.yaml").read_text()
-
-
-def test_choices_stand_beside_the_study(tmp_path: Path):
-    path = chosen_file(tmp_path / "cpa.yaml")
-    assert path == tmp_path / "chosen" / "cpa.yaml"
-    assert read_choices(path) == {}
 
 
 @pytest.mark.parametrize(

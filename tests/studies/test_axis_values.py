@@ -11,19 +11,14 @@ import yaml
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
 from gleak.studies.axis_values import with_fields
+from gleak.studies.cell import LEVELS
 from gleak.studies.grid import Grid
 from gleak.studies.study import load_study
 from tests.studies.test_grid import expanded, proxies
 
+BASE = "mnist/lenet/untrained/honest/fedsgd+victims=16/none"
 STUDY: dict[str, Any] = {
-    "base": {
-        "dataset": "mnist",
-        "model": "lenet",
-        "training": "untrained",
-        "crafting": "honest",
-        "client": "fedsgd+victims=16",
-        "defense": "none",
-    },
+    "base": dict(zip(LEVELS, BASE.split("/"), strict=False)),
     "variants": {
         "attack": {
             "CPL": "cpl+alpha=0.5",

@@ -14,6 +14,7 @@ from gleak.core.errors import GleakError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.core.settings import SCALES
 from gleak.figures.published import read_published
+from gleak.studies.cell import LEVELS
 from gleak.studies.study import Study, load_study
 
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -23,11 +24,8 @@ CONTENT: dict[str, Any] = {
     "paper": "Somebody 2020",
     "grids": {
         "attacks": {
+            **dict(zip(LEVELS, ["?", "lenet", "untrained", "honest", "fedsgd"], strict=False)),
             "dataset": ["mnist", "cifar10"],
-            "model": "lenet",
-            "training": "untrained",
-            "crafting": "honest",
-            "client": "fedsgd",
             "defense": ["none", "gaussian"],
             "attack": ["cpl", "dlg"],
             "labels": {"mnist": "MNIST", "defense.std": "noise", "mse": "MSE", "cpl": "CPL"},

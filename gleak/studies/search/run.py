@@ -102,11 +102,7 @@ def run_search(
 
 
 def _evaluation(
-    search: SpecSearch,
-    observation: Observation,
-    truth: Private,
-    seed: int,
-    journal: Journal,
+    search: SpecSearch, observation: Observation, truth: Private, seed: int, journal: Journal
 ) -> Evaluate:
     """Return a function that computes the value of a spec once, also if the job is resumed."""
     levels = search.cell.strings()

@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
+from gleak.studies.cell import LEVELS
 from gleak.studies.search.declaration import Declaration, SpecSearch, read_search
 
+CELL = "digits/lenet+width=4/untrained+init=uniform/honest/fedsgd+victims=2+split=train/none"
 DECLARED: dict[str, Any] = {
-    "dataset": "digits",
-    "model": "lenet+width=4",
-    "training": "untrained+init=uniform",
-    "crafting": "honest",
-    "client": "fedsgd+victims=2+split=train",
-    "defense": "none",
+    **dict(zip(LEVELS, CELL.split("/"), strict=False)),
     "attack": "cpl+iterations=3+alpha=0.5",
     "ranges": {"alpha": {"low": 1e-5, "high": 10, "log": True}},
     "trials": 3,

@@ -8,18 +8,12 @@ import pytest
 import yaml
 
 from gleak.core.errors import SpecError
+from gleak.studies.cell import LEVELS
 from gleak.studies.search.adopt import adopt
 from gleak.studies.search.chosen import SearchOutcome, chosen_file, read_choices
 from gleak.studies.study import load_study
 
-CELL = {
-    "dataset": "digits",
-    "model": "lenet",
-    "training": "untrained",
-    "crafting": "honest",
-    "client": "fedsgd",
-    "defense": "none",
-}
+CELL = dict(zip(LEVELS, ["digits", "lenet", "untrained", "honest", "fedsgd", "none"], strict=False))
 SEARCH = {
     **CELL,
     "client": "fedsgd+split=train",

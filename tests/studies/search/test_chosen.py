@@ -7,12 +7,7 @@ import pytest
 import yaml
 
 from gleak.core.errors import SpecError
-from gleak.studies.search.chosen import (
-    Entry,
-    SearchOutcome,
-    read_choices,
-    write_choices,
-)
+from gleak.studies.search.chosen import Entry, SearchOutcome, read_choices, write_choices
 
 CONTENT: dict[str, Any] = {
     "chosen": "cpl+alpha=2.5",

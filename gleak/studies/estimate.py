@@ -175,13 +175,11 @@ def describe_assumptions(machine: Machine) -> str:
 
 
 def describe_jobs(plan: Plan) -> str:
-    """Return the number of jobs of each rule, as one line."""
     counts = Counter(job.rule for job in plan)
     return "jobs: " + ", ".join(f"{rule} {counts[rule]}" for rule in STAGES if counts[rule])
 
 
 def hours(plan: Plan, machine: Machine) -> float:
-    """Return the total time on one core, in hours."""
     return sum(job.seconds(machine) for job in plan) / 3600
 
 
@@ -192,7 +190,6 @@ def gpu_hours(plan: Plan, machine: Machine) -> float:
 
 
 def gigabytes(plan: Plan) -> float:
-    """Return the size of all files, in 10^9 bytes."""
     return sum(job.bytes for job in plan) / 1e9
 
 
@@ -246,7 +243,6 @@ def _work_of_drift(cell: Cell) -> float:
 
 
 def _work_of_gradient(cell: Cell) -> float:
-    """Return the multiply-adds of one gradient of every victim's batch."""
     client = cell.client
     return float(client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell))
 

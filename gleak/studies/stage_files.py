@@ -147,7 +147,6 @@ def reads_of_clients(cell: Cell) -> Inputs:
 
 
 def reads_of_search(part: StudyPart) -> Inputs:
-    """Return the inputs of the attack and the truth of victims from the train split."""
     cell = part.search.cell
     return {**reads_of_attack(cell), "private": truth_of(cell)}
 

@@ -105,7 +105,6 @@ class Study:
         return replace(self, grids=grids)
 
     def refused(self, scale: str) -> dict[str, tuple[Refusal, ...]]:
-        """Return the refused cells of each grid at a scale."""
         return {name: scales[scale].refused for name, scales in self.grids.items()}
 
     def search(self, name: str, scale: str) -> SpecSearch:
@@ -132,7 +131,6 @@ class Study:
         return figure.measuring(self.metrics.get(scale, {}))
 
     def claims(self, scale: str) -> list[Expectation]:
-        """Return the expectations, with the metrics that are measured at a scale."""
         instead = self.metrics.get(scale, {})
         return [
             claim.model_copy(update={"metric": instead.get(claim.metric, claim.metric)})
@@ -159,7 +157,6 @@ class Study:
         return summarise_conditions(self.figure(figure), self.drawn(figure, scale), scale)
 
     def position(self, figure: str) -> int:
-        """Return the place of a figure in the order of the study file, from 1."""
         return list(self.figures).index(figure) + 1
 
     def drawn(self, figure: str, scale: str) -> list[Grid]:

@@ -9,7 +9,7 @@ from textwrap import fill
 from gleak.cli.common import WIDTH, add_config_option, add_scale_option
 from gleak.cli.study_commands import add_studies, read_studies
 from gleak.core.errors import SpecError, nearest
-from gleak.rehearsal.rehearse_cells import GridReport, Outcome, Rehearsal
+from gleak.rehearsal.rehearse_cells import GridReport, Rehearsal, RehearsalOutcome
 from gleak.runtime.virtual_gpu import GIGABYTE
 from gleak.studies.cell import Cell
 
@@ -64,7 +64,7 @@ def describe(report: GridReport) -> str:
     if passed:
         cell, most = max(passed.items(), key=lambda pair: pair[1].bytes)
         line += f"; at most {most.bytes / GIGABYTE:.2g} GB ({most.stage} of {cell})"
-    cells: dict[Outcome, list[Cell]] = defaultdict(list)
+    cells: dict[RehearsalOutcome, list[Cell]] = defaultdict(list)
     for cell, outcome in report.failed.items():
         cells[outcome].append(cell)
     faults = [

@@ -19,7 +19,6 @@ Modality = Literal["image", "tabular"]
 Split = tuple[np.ndarray, np.ndarray]
 """Samples and labels."""
 SPLITS = ("train", "test")
-TEST_SHARE = 0.25
 MODES = {1: "L", 3: "RGB"}
 """Modes of PIL by the number of channels."""
 
@@ -89,7 +88,6 @@ class DatasetSpec(Spec):
 
 
 def size_field(default: int, *, largest: int = 1024) -> Any:
-    """Return the field ``size`` of a dataset of square images."""
     return parameter(default, "side of the square images", unit="px", ge=4, le=largest)
 
 
@@ -132,11 +130,7 @@ def quantize(intensities: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def read_pixels(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Read an image file as an array; Shape (C, H, W), uint8.
-
-    Raises:
-        DataError: names the file that cannot be read as an 8-bit image.
-    """
+    """Read an image file as an array; Shape (C, H, W), uint8."""
     try:
         with Image.open(path) as image:
             return to_pixels(image, shape)
@@ -147,17 +141,9 @@ def read_pixels(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def stratified(inputs: np.ndarray, labels: np.ndarray) -> tuple[Split, Split]:
-    """Split samples 3:1 into train and test, stratified by class and deterministic.
-
-    Args:
-        inputs: Shape (M, ...).
-        labels: Shape (M), class indices.
-
-    Returns:
-        The train and the test split, each in the order of the given samples.
-    """
+    """Split samples 3:1 into train and test, in their order, stratified by class, deterministic."""
     chosen = sklearn.model_selection.train_test_split(
-        np.arange(len(labels)), test_size=TEST_SHARE, random_state=0, stratify=labels
+        np.arange(len(labels)), test_size=0.25, random_state=0, stratify=labels
     )
     train, test = (np.sort(indices) for indices in chosen)
     return (inputs[train], labels[train]), (inputs[test], labels[test])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
@@ -33,10 +34,7 @@ from gleak.runtime.seeding import stream
 def open_bundled(path: str) -> Iterator[IO[bytes]]:
     """Open a file of an installed package by its path, such as ``skimage/data/astronaut.png``.
 
-    Files are opened directly, as scikit-image's own functions download a missing file.
-
-    Raises:
-        DataError: the installed package does not contain the file.
+    scikit-image's own functions would download a missing file.
     """
     package, _, name = path.partition("/")
     try:
@@ -62,17 +60,17 @@ class Digits(DatasetSpec):
     size: int = size_field(16)
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """Shape of an image, grey."""
         return (1, self.size, self.size)
 
     @property
+    @override
     def sizes(self) -> dict[str, int]:
-        """Number of samples in each split; a quarter of 1,797 is for testing."""
         return {"train": 1347, "test": 450}
 
+    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read all digits, independently of ``seed``."""
         digits = sklearn.datasets.load_digits()
         train, test = stratified(quantize(digits.images / BRIGHTEST, self.shape), digits.target)
         return join_splits(train, test, [str(name) for name in digits.target_names])
@@ -88,24 +86,20 @@ class Faces(DatasetSpec):
     size: int = size_field(32)
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """Shape of an image, grey."""
         return (1, self.size, self.size)
 
     @property
+    @override
     def sizes(self) -> dict[str, int]:
-        """Number of samples in each split; a quarter of 200 is for testing."""
         return {"train": 150, "test": 50}
 
+    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read all patches, independently of ``seed``; faces come first in the file.
-
-        Raises:
-            DataError: the installed scikit-image does not contain them.
-        """
         with open_bundled("skimage/data/lfw_subset.npy") as file:
             patches = np.load(file)
-        labels = np.repeat([1, 0], len(patches) // 2)
+        labels = np.repeat([1, 0], len(patches) // 2)  # faces come first
         train, test = stratified(quantize(patches, self.shape), labels)
         return join_splits(train, test, ["background", "face"])
 
@@ -115,12 +109,10 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Photograph:
-    """A colour photograph in an installed package.
+    """A colour photograph in an installed package, at ``path``.
 
-    Attributes:
-        path: package and file.
-        train: box (left, top, right, bottom) that train crops are drawn from, in pixels.
-        test: box that contains the subject, for test crops; it has no pixel in common with `train`.
+    Crops are drawn from boxes (left, top, right, bottom) in pixels without a pixel in common; that
+    of the test split contains the subject.
     """
 
     path: str
@@ -128,11 +120,6 @@ class Photograph:
     test: Box
 
     def read(self) -> Image.Image:
-        """Read the whole photograph in RGB.
-
-        Raises:
-            DataError: the installed package does not contain it.
-        """
         with open_bundled(self.path) as file:
             return Image.open(file).convert("RGB")
 
@@ -171,9 +158,6 @@ PHOTOGRAPHS = {
     "temple": Photograph(f"{SKLEARN}/china.jpg", train=(385, 0, 640, 427), test=(15, 15, 385, 400)),
 }
 LARGEST = 260  # side of the smallest part with a subject
-CLOSEST = 0.75
-FLATTEST = 8  # standard deviation of 8-bit intensities
-TRIES = 100
 
 
 @register("photos")
@@ -181,9 +165,8 @@ class Photos(DatasetSpec):
     """Square crops of ten colour photographs, each of which is a class.
 
     The subject of a photograph (a face, a cup, a temple) is in the part that test crops are drawn
-    from; train crops are drawn from another part, so that the splits share no pixel. The side of a
-    crop is at least three quarters of the shorter side of its part, and half of the crops are
-    mirrored. Parts smaller than ``size`` are enlarged.
+    from; train crops are drawn from another part, so that the splits share no pixel. Parts smaller
+    than ``size`` are enlarged.
     """
 
     source: ClassVar[str] = (
@@ -195,21 +178,17 @@ class Photos(DatasetSpec):
     crops: int = parameter(64, "number of crops of each photograph in each split", ge=1)
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """Shape of an image, RGB."""
         return (3, self.size, self.size)
 
     @property
+    @override
     def sizes(self) -> dict[str, int]:
-        """Number of samples in each split, ``crops`` per photograph."""
         return dict.fromkeys(SPLITS, self.crops * len(PHOTOGRAPHS))
 
+    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Draw the crops, with a random stream for each photograph and split.
-
-        Raises:
-            DataError: the installed packages do not contain the photographs.
-        """
         train, test = (self._draw_split(split, seed) for split in SPLITS)
         return join_splits(train, test, list(PHOTOGRAPHS))
 
@@ -226,9 +205,6 @@ def central_squares(names: Iterable[str], size: int) -> np.ndarray:
 
     Returns:
         Shape (N, 3, size, size), uint8.
-
-    Raises:
-        DataError: the installed packages do not contain the photographs.
     """
     return np.stack([to_pixels(PHOTOGRAPHS[name].read(), (3, size, size)) for name in names])
 
@@ -239,31 +215,24 @@ def draw_crops(
     """Draw square crops of random position and side, half of them mirrored, resized.
 
     Sides are uniform between three quarters of the shorter side of the part and all of it. A crop
-    with almost no contrast is drawn again, at most 100 times.
-
-    Args:
-        part: image to crop.
-        size: side of the returned crops, in pixels.
-        count: number of crops.
-        generator: random generator; the first crops do not depend on ``count``.
+    with almost no contrast is drawn again, at most 100 times. The first crops do not depend on
+    ``count``.
 
     Returns:
         Shape (count, 3, size, size), uint8.
     """
-    return np.stack([_draw_crop(part, size, generator) for _ in range(count)])
-
-
-def _draw_crop(part: Image.Image, size: int, generator: np.random.Generator) -> np.ndarray:
-    for _ in range(TRIES):
-        pixels = to_pixels(_draw_square(part, generator), (3, size, size))
-        if pixels.std(axis=(1, 2)).max() >= FLATTEST:
-            break
-    return pixels
+    crops = np.empty((count, 3, size, size), dtype=np.uint8)
+    for pixels in crops:
+        for _ in range(100):
+            pixels[...] = to_pixels(_draw_square(part, generator), pixels.shape)
+            if pixels.std(axis=(1, 2)).max() >= 8:
+                break
+    return crops
 
 
 def _draw_square(part: Image.Image, generator: np.random.Generator) -> Image.Image:
     widest = min(part.size)
-    edge = int(generator.integers(round(CLOSEST * widest), widest, endpoint=True))
+    edge = int(generator.integers(round(0.75 * widest), widest, endpoint=True))
     left = int(generator.integers(0, part.width - edge, endpoint=True))
     top = int(generator.integers(0, part.height - edge, endpoint=True))
     square = part.crop((left, top, left + edge, top + edge))

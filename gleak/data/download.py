@@ -44,12 +44,6 @@ class DownloadableDataset(ImageFolderDataset):
 
     @override
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
-        """Check that there is an image folder or a download.
-
-        Raises:
-            DataError: there is neither and no download is allowed, the image folder has no split
-                folders, or there is no ``data_dir``.
-        """
         DatasetSpec.check_data(self, data_dir)
         root, home = self.root(data_dir), self.home(data_dir)
         if root.is_dir():
@@ -60,13 +54,8 @@ class DownloadableDataset(ImageFolderDataset):
                 f"--config download=true; else {advice(root)}"
             )
 
+    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read the image folder, or the download.
-
-        Raises:
-            DataError: see `ImageFolderDataset.load` and `check_data`; also if the download is
-                incomplete.
-        """
         self.check_data(data_dir)
         root, home = self.root(data_dir), self.home(data_dir)
         if root.is_dir():
@@ -81,10 +70,7 @@ class DownloadableDataset(ImageFolderDataset):
 
     @override
     def fetch(self, data_dir: Path) -> None:
-        """Download missing files, unless there is an image folder.
-
-        A file lock keeps parallel jobs from writing the same files.
-        """
+        """Download missing files, unless there is an image folder; parallel jobs wait."""
         self.check_data(data_dir, download=True)
         root, home = self.root(data_dir), self.home(data_dir)
         if root.is_dir():
@@ -124,8 +110,8 @@ class TorchvisionDataset(DownloadableDataset):
     library: ClassVar[str] = "torchvision"
     archive: ClassVar[str]
 
+    @override
     def read(self, home: Path, *, download: bool) -> Dataset:
-        """Read both splits, in stored order; see the base class."""
         ensure_operators()
         from torchvision import datasets
 
@@ -174,14 +160,12 @@ class Mnist(TorchvisionDataset):
     size: int = size_field(28)
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """Shape of an image, grey."""
         return (1, self.size, self.size)
 
 
 WINDOW = slice(61, 189)
-MOST_IMAGES = 530
-"""Number of images of the person with most."""
 
 
 @register("lfw")
@@ -202,8 +186,8 @@ class Lfw(DownloadableDataset):
         14, "smallest number of images of a person in the download", source="CPL section 4.1", ge=4
     )
 
+    @override
     def read(self, home: Path, *, download: bool) -> Dataset:
-        """Read faces with people as classes; Shape (M, 3, size, size)."""
         if download and not (home / self.unpacked).is_dir():
             self._download(home)
         folders = [folder for folder in (home / self.unpacked).iterdir() if folder.is_dir()]
@@ -216,27 +200,22 @@ class Lfw(DownloadableDataset):
         order = np.random.RandomState(42).permutation(len(files))
         faces = stack_pixels((self._face(files[i][0]) for i in order), len(files), self.shape)
         labels = np.array([files[i][1] for i in order])
-        train, test = stratified(faces, labels)
-        return join_splits(self._thin(train), self._thin(test), people)
+        splits = stratified(faces, labels)
+        kept = [first_per_class(split_labels, self.limit) for _, split_labels in splits]
+        train, test = ((split[0][k], split[1][k]) for split, k in zip(splits, kept, strict=True))
+        return join_splits(train, test, people)
 
     def _download(self, home: Path) -> None:
         """Download to a folder of its own: scikit-learn unpickles what is in its folder.
 
-        It also reads images, as few and as small ones as possible; they are not used.
+        It also reads the images of the person with most (530), as small ones; they are not used.
         """
         with TemporaryDirectory(dir=home) as fresh:
-            sklearn.datasets.fetch_lfw_people(
-                data_home=fresh, min_faces_per_person=MOST_IMAGES, resize=0.1
-            )
+            sklearn.datasets.fetch_lfw_people(data_home=fresh, min_faces_per_person=530, resize=0.1)
             (home / self.unpacked).parent.mkdir(exist_ok=True)
             (Path(fresh) / self.unpacked).rename(home / self.unpacked)
 
     def _face(self, path: Path) -> Image.Image:
-        """Read the part of an image that contains the face, resized."""
         with Image.open(path) as image:
             box = (WINDOW.start, WINDOW.start, WINDOW.stop, WINDOW.stop)
             return image.crop(box).resize((self.size, self.size))
-
-    def _thin(self, split: Split) -> Split:
-        chosen = first_per_class(split[1], self.limit)
-        return split[0][chosen], split[1][chosen]

@@ -34,8 +34,8 @@ class ImageFolderDataset(DatasetSpec):
     )
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """Shape of an image, by default RGB."""
         return (3, self.size, self.size)
 
     def root(self, data_dir: Path) -> Path:
@@ -50,11 +50,6 @@ class ImageFolderDataset(DatasetSpec):
 
     @override
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
-        """Check that there is a split folder.
-
-        Raises:
-            DataError: neither split has a folder, or there is no ``data_dir``.
-        """
         super().check_data(data_dir, download=download)
         root = self.root(data_dir)
         if not any((root / split).is_dir() for split in SPLITS):
@@ -62,13 +57,8 @@ class ImageFolderDataset(DatasetSpec):
                 f"{self.name}: neither {root}/train nor {root}/test exists; {advice(root)}"
             )
 
+    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read the images, sorted by class and file name.
-
-        Raises:
-            DataError: there are no split folders, a class without images, classes that differ
-                between splits or from the known number, or a damaged image file; names the path.
-        """
         self.check_data(data_dir)
         root = self.root(data_dir)
         listings = {s: list_images(root / s, self.limit) for s in SPLITS if (root / s).is_dir()}
@@ -91,15 +81,7 @@ def advice(root: Path) -> str:
 
 
 def list_images(folder: Path, limit: int | None) -> Listing:
-    """List the image files of each class folder, sorted, without other and hidden files.
-
-    Args:
-        folder: of one split.
-        limit: number of images to keep per class; None keeps all.
-
-    Raises:
-        DataError: there are no class folders, or one has no images.
-    """
+    """List the image files of each class folder of a split, sorted, at most a limit of each."""
     classes = class_folders(folder)
     if not classes:
         raise DataError(f"{folder}: no class folders; add <class>/<image> or remove it")
@@ -153,12 +135,12 @@ class Folder(ImageFolderDataset):
     channels: Annotated[Literal[1, 3], BeforeValidator(int)] = parameter(3, "1 for grey, 3 for RGB")
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """Shape of an image, grey or RGB."""
         return (self.channels, self.size, self.size)
 
+    @override
     def root(self, data_dir: Path) -> Path:
-        """Return the folder named by the spec."""
         return data_dir / self.folder
 
 

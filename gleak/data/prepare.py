@@ -21,7 +21,6 @@ def prepare_dataset(
 
     Raises:
         DataError: there are no usable data in ``data_dir``.
-        ArtifactError: ``output`` cannot be written.
     """
     if download:
         spec.fetch(data_dir)
@@ -39,9 +38,6 @@ def check_source(prepared: Path, data_dir: Path) -> None:
 
     The data folder is not part of the path of any result, so a changed one would silently replace
     the data of all results.
-
-    Raises:
-        DataError: names both folders and what to do.
     """
     try:
         given, resolved = load(prepared.parent)[SOURCE]

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Features:
+class TableFeatures:
     """Numeric features of both splits of a table.
 
     Args:
-        train: Shape (M, F), float32 in [0, 1].
-        test: as ``train``, with its own M.
+        train, test: Shape (M, F), float32 in [0, 1].
         names: name of each feature, such as ``age`` or ``sex=Male``.
         groups: index of the table's column of each feature; Shape (F).
     """
@@ -40,14 +39,14 @@ class Features:
         return {"modality": "tabular", "feature_names": names, "feature_groups": self.groups}
 
 
-def encode_table(train: DataFrame, test: DataFrame) -> Features:
+def encode_table(train: DataFrame, test: DataFrame) -> TableFeatures:
     """Encode columns as features: numeric ones scaled by the train split, others one-hot.
 
     Test values outside the train range are clipped; categories are those of both splits, sorted.
     """
     blocks = [_encode_column(train[name], test[name]) for name in train.columns]
     groups = [np.full(len(names), number) for number, (names, _, _) in enumerate(blocks)]
-    return Features(
+    return TableFeatures(
         train=np.concatenate([columns for _, columns, _ in blocks], axis=1, dtype=np.float32),
         test=np.concatenate([columns for _, _, columns in blocks], axis=1, dtype=np.float32),
         names=[name for names, _, _ in blocks for name in names],
@@ -83,7 +82,7 @@ COLUMNS = {
     "income": str,
 }
 INCOMES = ("<=50K", ">50K")
-FEATURES = 108
+FEATURES = 108  # 6 numeric and 9 + 16 + 7 + 15 + 6 + 5 + 2 + 42 one-hot ones
 
 
 @register("adult")
@@ -101,36 +100,26 @@ class Adult(DatasetSpec):
     classes: ClassVar[int] = 2
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """Shape of a sample: 6 numeric and 9 + 16 + 7 + 15 + 6 + 5 + 2 + 42 one-hot features."""
         return (FEATURES,)
 
     @override
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
-        """Check that both files exist.
-
-        Raises:
-            DataError: names the missing file.
-        """
         super().check_data(data_dir, download=download)
         for path in self._files(data_dir):
             if not path.is_file():
                 raise DataError(f"{path}: no such file; {_advice(path.parent)}")
 
     def _files(self, data_dir: Path) -> list[Path]:
-        """Return the paths of the train and the test split."""
         return [data_dir / "adult" / name for name in ("adult.data", "adult.test")]
 
+    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read ``adult.data`` (train) and ``adult.test`` in ``<data_dir>/adult``.
-
-        Raises:
-            DataError: a file is missing or malformed, or lacks a category.
-        """
         self.check_data(data_dir)
         folder = data_dir / "adult"
         train, test = map(read_records, self._files(data_dir))
-        labels = [_incomes(table.pop("income")) for table in (train, test)]
+        labels = [(table.pop("income") == INCOMES[1]).to_numpy() for table in (train, test)]
         features = encode_table(train, test)
         if len(features.names) != FEATURES:
             raise DataError(
@@ -142,11 +131,7 @@ class Adult(DatasetSpec):
 
 
 def read_records(path: Path) -> DataFrame:
-    """Read one of the two files: a row per record, comments after ``|``, no header.
-
-    Raises:
-        DataError: the file is missing, or has other than 15 columns of the known types.
-    """
+    """Read one of the two files: a row per record, comments after ``|``, no header."""
     from pandas import read_csv
 
     kinds = dict(enumerate(COLUMNS.values()))
@@ -163,10 +148,6 @@ def read_records(path: Path) -> DataFrame:
     if not table["income"].isin(INCOMES).all():
         raise DataError(f"{path}: incomes must be one of {INCOMES}; {_advice(path.parent)}")
     return table
-
-
-def _incomes(column: Series) -> np.ndarray:
-    return np.asarray(column == INCOMES[1]).astype(np.int64)
 
 
 def _advice(folder: Path) -> str:
@@ -186,17 +167,17 @@ class BreastCancer(DatasetSpec):
     classes: ClassVar[int] = 2
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """Shape of a sample: one value per measurement."""
         return (30,)
 
     @property
+    @override
     def sizes(self) -> dict[str, int]:
-        """Number of samples in each split; a quarter of 569 is for testing."""
         return {"train": 426, "test": 143}
 
+    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read all biopsies, independently of ``seed``."""
         biopsies = sklearn.datasets.load_breast_cancer(as_frame=True)
         labels = biopsies.target.to_numpy()
         train, test = stratified(np.arange(len(labels)), labels)

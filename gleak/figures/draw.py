@@ -12,10 +12,9 @@ from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import CELL, join_cells, refusals
 from gleak.metrics.score_table import empty_scores, read_scores
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Paths
+from gleak.studies.cell import Paths, levels_of
 from gleak.studies.figure_spec import FigureData, Shown
 from gleak.studies.grid import Grid
-from gleak.studies.refusals import levels_of
 from gleak.studies.stage_files import knowledge_of, reconstruction_of, truth_of
 from gleak.studies.stages import path_of
 from gleak.studies.study import Study

@@ -38,10 +38,9 @@ from gleak.figures.statistics import (
 )
 from gleak.metrics.score_table import read_scores
 from gleak.studies.axis_labels import BLIND, CONTROLS, AxisLabels, read_metric
-from gleak.studies.cell import Cell
+from gleak.studies.cell import Cell, levels_of
 from gleak.studies.claims import Expectation, Verdict
 from gleak.studies.grid import Grid
-from gleak.studies.refusals import levels_of
 from gleak.studies.study import Study
 
 logger = logging.getLogger(__name__)

@@ -32,10 +32,9 @@ from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import refusals
 from gleak.metrics.score_table import read_scores
 from gleak.runtime import provenance
-from gleak.studies.cell import Cell, Paths
+from gleak.studies.cell import Cell, Paths, levels_of
 from gleak.studies.estimate import format_duration, hours, plan_study
 from gleak.studies.machine import Machine
-from gleak.studies.refusals import levels_of
 from gleak.studies.stage_files import (
     Made,
     StudyPart,

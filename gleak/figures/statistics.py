@@ -14,9 +14,8 @@ from gleak.figures.intervals import mean_interval
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
 from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric, read_spec
-from gleak.studies.cell import Cell
+from gleak.studies.cell import Cell, levels_of
 from gleak.studies.figure_spec import FigureData, GridFigure, Over, Statistic
-from gleak.studies.refusals import levels_of
 
 Row = Mapping[str, Any]
 SUCCESS = "success_content"

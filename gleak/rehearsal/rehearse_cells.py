@@ -11,9 +11,7 @@ from typing import Any
 from torch import OutOfMemoryError
 
 from gleak.core.errors import GleakError
-from gleak.core.spec import Spec
 from gleak.data.base import DatasetSpec
-from gleak.knowledge.base import Pretraining
 from gleak.rehearsal.rehearsed_stages import (
     rehearse_attack,
     rehearse_client,
@@ -28,14 +26,8 @@ from gleak.studies.grid import Grid
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Rehearsal of one stage, or of all stages of a cell.
-
-    Args:
-        stage: that failed, or that uses most memory.
-        bytes: largest memory of the GPU.
-        fault: error of the stage; empty if it ran.
-    """
+class RehearsalOutcome:
+    """The stage of a cell that failed, with its error, or that uses most memory of the GPU."""
 
     stage: str
     bytes: int = 0
@@ -44,13 +36,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class RehearsedStage:
-    """One stage of a cell.
-
-    Args:
-        name: of the stage, for reports.
-        key: what its computations depend on.
-        run: rehearses it.
-    """
+    """One stage of a cell; the key has all that its computations depend on."""
 
     name: str
     key: Hashable
@@ -59,62 +45,45 @@ class RehearsedStage:
 
 @dataclass(frozen=True)
 class GridReport:
-    """Rehearsal of the cells of a grid.
-
-    Args:
-        study: name of the study.
-        grid: name of the grid.
-        refused: number of cells that are refused from their specs.
-        outcomes: of every cell.
-    """
+    """Rehearsal of the cells of a grid, beside the number of those refused from their specs."""
 
     study: str
     grid: str
     refused: int
-    outcomes: dict[Cell, Outcome]
+    outcomes: dict[Cell, RehearsalOutcome]
 
     @property
-    def failed(self) -> dict[Cell, Outcome]:
-        """Cells with a stage that failed."""
-        return {cell: found for cell, found in self.outcomes.items() if found.fault}
+    def failed(self) -> dict[Cell, RehearsalOutcome]:
+        return {cell: outcome for cell, outcome in self.outcomes.items() if outcome.fault}
 
 
 @dataclass
 class Rehearsal:
-    """Rehearses cells, stages with equal computations once.
-
-    Args:
-        capacity: memory of the GPU in bytes.
-        data_dir: the user's data folder, for the number of classes.
-    """
+    """Rehearses cells on a GPU with a capacity in bytes, stages with equal computations once."""
 
     capacity: int
     data_dir: Path
-    _known: dict[Hashable, Outcome] = field(default_factory=dict)
+    _known: dict[Hashable, RehearsalOutcome] = field(default_factory=dict)
     _verified: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
 
     def grid(self, study: str, grid: Grid) -> GridReport:
-        """Rehearse all cells of a grid."""
         outcomes = {cell: self.cell(cell) for cell in grid.cells}
         return GridReport(study, grid.name, len(grid.refused), outcomes)
 
-    def cell(self, cell: Cell) -> Outcome:
+    def cell(self, cell: Cell) -> RehearsalOutcome:
         """Rehearse the stages of a cell until one fails; returns that one, or the largest."""
-        largest = Outcome("none")
+        largest = RehearsalOutcome("none")
         for stage in self._stages(cell):
-            found = self._once(stage)
-            if found.fault:
-                return found
-            largest = max(largest, found, key=lambda each: each.bytes)
+            key = (stage.name, stage.key)
+            if key not in self._known:
+                self._known[key] = self._run(stage)
+            outcome = self._known[key]
+            if outcome.fault:
+                return outcome
+            largest = max(largest, outcome, key=lambda each: each.bytes)
         return largest
 
-    def _once(self, stage: RehearsedStage) -> Outcome:
-        key = (stage.name, stage.key)
-        if key not in self._known:
-            self._known[key] = self._run(stage)
-        return self._known[key]
-
-    def _run(self, stage: RehearsedStage) -> Outcome:
+    def _run(self, stage: RehearsedStage) -> RehearsalOutcome:
         fault = ""
         with VirtualGPU(self.capacity) as gpu:
             try:
@@ -123,7 +92,7 @@ class Rehearsal:
                 fault = _describe(error)
             if gpu.fault:
                 fault = str(gpu.fault)
-        return Outcome(stage.name, gpu.peak, fault)
+        return RehearsalOutcome(stage.name, gpu.peak, fault)
 
     def _stages(self, cell: Cell) -> Iterator[RehearsedStage]:
         classes = self._classes(cell.dataset)
@@ -132,38 +101,26 @@ class Rehearsal:
         if "training" in cell.specs:
             trained = cell.upto("training")
             yield RehearsedStage("training", trained, partial(rehearse_training, cell, classes))
-        for each in (*cell.pretrainings, *cell.evaluators):
-            yield self._knowledge(each)
+        for pretraining in (*cell.pretrainings, *cell.evaluators):
+            run = partial(rehearse_knowledge, pretraining, self._classes(pretraining.dataset))
+            yield RehearsedStage("knowledge", pretraining, run)
         if "defense" in cell.specs:
-            key = (network, cell.client, cell.defense)
-            yield RehearsedStage("client", key, partial(rehearse_client, cell, classes))
+            computed = (network, cell.client, cell.defense)
+            yield RehearsedStage("client", computed, partial(rehearse_client, cell, classes))
         if "attack" in cell.specs and cell.attack.uses_gpu:
-            yield self._attack(cell, classes, network)
-
-    def _knowledge(self, pretraining: Pretraining) -> RehearsedStage:
-        classes = self._classes(pretraining.dataset)
-        return RehearsedStage(
-            "knowledge", pretraining, partial(rehearse_knowledge, pretraining, classes)
-        )
-
-    def _attack(self, cell: Cell, classes: int, network: Hashable) -> RehearsedStage:
-        method = (network, cell.client.setting(), cell.crafting)
-        verified = self._verified.setdefault(method, {})
-        key = (network, cell.crafting, cell.client, cell.defense, _without_budget(cell.attack))
-        return RehearsedStage("attack", key, partial(rehearse_attack, cell, classes, verified))
+            method = (network, cell.client.setting(), cell.crafting)
+            verified = self._verified.setdefault(method, {})
+            attack, fields = cell.attack, type(cell.attack).model_fields
+            budget = {key: fields[key].default for key in attack.budget_fields}
+            same = attack.model_copy(update=budget)  # one step is rehearsed, whatever the budget
+            key = (network, cell.crafting, cell.client, cell.defense, same)
+            yield RehearsedStage("attack", key, partial(rehearse_attack, cell, classes, verified))
 
     def _classes(self, dataset: DatasetSpec) -> int:
         return dataset.classes_in(self.data_dir) or ASSUMED_CLASSES
 
 
-def _without_budget(spec: Spec) -> Spec:
-    """Return a spec with its own budget fields at their defaults."""
-    fields = type(spec).model_fields
-    return spec.model_copy(update={key: fields[key].default for key in spec.budget_fields})
-
-
 def _describe(error: Exception) -> str:
-    """Return an error as one line."""
     text = " ".join(str(error).split())
     if isinstance(error, OutOfMemoryError):
         return f"{text}; use shards, fewer victims or a smaller batch"

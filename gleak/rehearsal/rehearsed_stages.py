@@ -43,8 +43,6 @@ from gleak.studies.estimate import ASSUMED_SAMPLES
 from gleak.training.base import InitialisedSpec
 
 TEST_SAMPLES = 8
-SMALL_SIDE = 3
-"""Length of the sides of the parameters with which the encoding of a defence is tried."""
 
 
 class SingleSteps(Journal):
@@ -57,8 +55,7 @@ class SingleSteps(Journal):
         return SingleStep(self, name)
 
     @override
-    def keep(self, prefix: str, state: State) -> None:
-        """Store nothing."""
+    def keep(self, prefix: str, state: State) -> None: ...
 
 
 class SingleStep(Part):
@@ -121,46 +118,15 @@ def rehearse_client(cell: Cell, classes: int) -> None:
 
 
 def rehearse_attack(cell: Cell, classes: int, verified_methods: dict[str, Any]) -> None:
-    """Run the attack on all victims, with one step of every search.
-
-    Args:
-        cell: with an attack.
-        classes: number of outputs.
-        verified_methods: see `gleak.attacks.observation.Observation`.
-    """
+    """Run the attack on all victims, with one step of every search."""
     network = blank_network(cell.model, cell.dataset.shape, classes)
-    observation = blank_observation(
-        cell,
-        network,
-        classes,
-        encoded_parameters(cell.defense, network),
-        secret=_secret(cell, network, classes),
-        knowledge={
-            each.knowledge.name: blank_knowledge(each, classes) for each in cell.pretrainings
-        },
-        verified_methods=verified_methods,
-    )
-    rehearse(cell.attack, observation)
-
-
-def _secret(cell: Cell, network: nn.Module, classes: int) -> Mapping[str, np.ndarray]:
-    """Return the secret of the crafting, if the attack reads it."""
-    if cell.attack.crafting is None:
-        return {}
-    secret: Mapping[str, np.ndarray]
-    secret = cell.crafting.craft_network(network, cell.dataset.shape, classes, 0)
-    return secret
+    rehearse(cell.attack, blank_observation(cell, network, classes, verified_methods))
 
 
 def encoded_parameters(defense: DefenseSpec, network: nn.Module) -> dict[str, Encoded]:
-    """Return small tensors as a defence encodes them, by parameter; of one client and round.
-
-    Args:
-        defense: applied to small tensors of the parameters' number of dimensions.
-        network: of the clients.
-    """
+    """Return tensors of at most three values a side as a defence encodes them, by parameter."""
     small = {
-        name: torch.rand(1, *(min(side, SMALL_SIDE) for side in value.shape))
+        name: torch.rand(1, *(min(side, 3) for side in value.shape))
         for name, value in trained_parameters(network).items()
     }
     if defense.clients_per_update > 1:
@@ -185,11 +151,7 @@ def blank_dataset(spec: DatasetSpec, classes: int) -> Dataset:
 
 
 def blank_network(spec: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build a network on the virtual GPU, in evaluation mode, and check its logits.
-
-    Raises:
-        IncompatibleError: it does not accept such samples, or has another number of logits.
-    """
+    """Build a network on the virtual GPU, in evaluation mode, and check its number of logits."""
     with DEVICE:
         network = prepare_layers(spec.build(shape, classes))
     if (found := count_logits(network, shape)) != classes:
@@ -204,30 +166,14 @@ def blank_samples(count: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def blank_observation(
-    cell: Cell,
-    network: nn.Module,
-    classes: int,
-    encoded: Mapping[str, Encoded],
-    *,
-    secret: Mapping[str, np.ndarray],
-    knowledge: Mapping[str, nn.Module],
-    verified_methods: dict[str, Any],
+    cell: Cell, network: nn.Module, classes: int, verified_methods: dict[str, Any]
 ) -> Observation:
-    """Return the observation of all victims of a cell.
-
-    Args:
-        cell: with an attack.
-        network: as broadcast; its parameters are frozen by this function.
-        classes: number of outputs.
-        encoded: by parameter, small values of one client in the encoding of the defence.
-        secret: see `Observation`.
-        knowledge: see `Observation`.
-        verified_methods: see `Observation`.
-
-    Raises:
-        IncompatibleError: the attack does not support the network.
-    """
+    """Return the observation of all victims of a cell; freezes the parameters of the network."""
     client, shape = cell.client, cell.dataset.shape
+    encoded = encoded_parameters(cell.defense, network)
+    secret: Mapping[str, np.ndarray] = {}
+    if cell.attack.crafting is not None:
+        secret = cell.crafting.craft_network(network, shape, classes, 0)
     only = parameters_read(network, cell.attack.reads, shape)
     trained = trained_parameters(network)
     read = {name: value for name, value in trained.items() if only is None or name in only}
@@ -254,7 +200,7 @@ def blank_observation(
         seed=0,
         spec=str(cell),
         secret=secret,
-        knowledge=knowledge,
+        knowledge={one.knowledge.name: blank_knowledge(one, classes) for one in cell.pretrainings},
         journal=SingleSteps(),
         verified_methods=verified_methods,
     )

@@ -1,7 +1,4 @@
-"""Values of a grid's axes and their labels: ours, the paper's, and those printed in figures.
-
-Values are spec objects. Texts are read where a study or a table is, and printed as labels.
-"""
+"""Values of a grid's axes, which are specs, and what they are called: by studies and in figures."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from gleak.core.errors import SpecError, nearest
+from gleak.core.numbers import format_number
 from gleak.core.registry import parse
 from gleak.core.spec import Spec, format_value
 from gleak.metrics.base import MetricSpec, metrics_of
@@ -22,9 +20,12 @@ Texts = Mapping[str, Mapping[str, str]]
 NOTHING: Texts = MappingProxyType({})
 BLIND = "blind"
 CONTROLS = (BLIND, TRUTH)
+NAME = "name"
+Place = Spec | float | str
+"""Value of a cell on an axis: a spec, a number, or the text of any other field."""
 
 
-class Truth(Spec):
+class TruthControl(Spec):
     """The control that scores the true samples; not a registered attack."""
 
     kind: ClassVar[str] = "attack"
@@ -33,33 +34,15 @@ class Truth(Spec):
 
 @cache
 def read_spec(level: str, text: str) -> Spec:
-    """Read a spec of a level as a study writes it; each text is parsed once.
-
-    Raises:
-        SpecError: not a spec of this level.
-    """
-    spec: Spec = Truth() if (level, text) == ("attack", TRUTH) else parse(level, text)
+    """Read a spec of a level, or the truth control; each text is parsed once."""
+    spec: Spec = TruthControl() if (level, text) == ("attack", TRUTH) else parse(level, text)
     return spec
 
 
 @cache
 def read_metric(text: str) -> MetricSpec:
-    """Read a metric as a study writes it; each text is parsed once.
-
-    Raises:
-        SpecError: not a metric.
-    """
     spec: MetricSpec = parse("metric", text)
     return spec
-
-
-def canonical(level: str, text: str) -> str:
-    """Return the canonical string of a spec, or of the truth control.
-
-    Raises:
-        SpecError: not a spec of this level.
-    """
-    return str(read_spec(level, text))
 
 
 def bare(value: str) -> str:
@@ -68,7 +51,6 @@ def bare(value: str) -> str:
 
 
 def is_control(cell: Cell) -> bool:
-    """Return True if a cell is of the blind control or of the truth."""
     return "attack" in cell.specs and cell.attack.name in CONTROLS
 
 
@@ -78,8 +60,8 @@ class AxisLabels:
 
     A study refers to a value by its spec, by the published spec that it substitutes, or, if no
     other value of its level matches as well, by a spec of the same setting, which differs in budget
-    and tuned fields alone (``cpl`` for ``cpl+iterations=100``), or by a name without fields. The
-    setting of a value that a search chose is that of the base of the search.
+    and tuned fields alone (``cpl`` for ``cpl+iterations=100``; of a value that a search chose, the
+    setting of the search's base), or by a name without fields.
 
     Args:
         axes: specs of each level of the grid, in the order of the study.
@@ -107,9 +89,15 @@ class AxisLabels:
         zipped: Sequence[Sequence[str]] = (),
     ) -> AxisLabels:
         """Read spec strings instead of specs."""
+
+        def read_pairs(pairs: Texts) -> dict[str, dict[Spec, Spec]]:
+            return {
+                level: {read_spec(level, ours): read_spec(level, other) for ours, other in texts}
+                for level, texts in ((level, pairs[level].items()) for level in pairs)
+            }
+
         axes = {level: tuple(read_spec(level, text) for text in values[level]) for level in values}
-        pairs, chosen = _read_pairs(substituted), _read_pairs(bases)
-        return cls(axes, pairs, labels or {}, chosen, zipped)
+        return cls(axes, read_pairs(substituted), labels or {}, read_pairs(bases), zipped)
 
     @cached_property
     def values(self) -> dict[str, tuple[str, ...]]:
@@ -125,7 +113,6 @@ class AxisLabels:
         }
 
     def axis(self, level: str) -> list[Spec]:
-        """Return the specs of a level, in the order of the study."""
         return list(self.axes[level])
 
     def cell(self, row: Mapping[str, str]) -> Cell:
@@ -133,12 +120,14 @@ class AxisLabels:
         return Cell({level: specs[row[level]] for level, specs in self.specs.items()})
 
     def cells(self, rows: Iterable[Mapping[str, str]]) -> list[Cell]:
-        """Return the cell of each row, see `cell`."""
         return [self.cell(row) for row in rows]
 
     def _base(self, level: str, spec: Spec) -> Spec:
         """Return the base of the search that chose a spec; the spec itself if none did."""
         return self.bases.get(level, {}).get(spec, spec)
+
+    def _published(self, level: str, spec: Spec, default: Spec) -> Spec:
+        return self.substituted.get(level, {}).get(spec, default)
 
     @cached_property
     def _settings(self) -> dict[str, dict[Spec, set[Spec]]]:
@@ -147,7 +136,7 @@ class AxisLabels:
             level: {
                 value: {
                     self._base(level, value).setting(),
-                    self.substituted.get(level, {}).get(value, value).setting(),
+                    self._published(level, value, value).setting(),
                 }
                 for value in specs
             }
@@ -196,11 +185,11 @@ class AxisLabels:
         if level not in self.values:
             raise SpecError(f"unknown level {level!r}; {nearest(level, self.values)}")
         spec = self.variants.get(level, {}).get(wanted) or read_spec(level, wanted)
-        values, published = self.axis(level), self.substituted.get(level, {})
+        values = self.axes[level]
         if spec in values:
             return spec
         for matching in (
-            [value for value in values if published.get(value) == spec],
+            [value for value in values if self._published(level, value, value) == spec],
             [value for value in values if spec.setting() in self._settings[level][value]],
             [value for value in values if value.name == wanted],
         ):
@@ -214,18 +203,20 @@ class AxisLabels:
         Raises:
             SpecError: the grid has no such value.
         """
-        chosen = {level: self.resolve(level, wanted) for level, wanted in where.items()}
-        for level, value in chosen.items():
+        chosen = {}
+        for level, wanted in where.items():
+            value = self.resolve(level, wanted)
             if value is None:
-                options = nearest(where[level], self.values[level])
-                raise SpecError(f"the grid has no {level} {where[level]!r}; {options}")
-        return {level: value for level, value in chosen.items() if value is not None}
+                options = nearest(wanted, self.values[level])
+                raise SpecError(f"the grid has no {level} {wanted!r}; {options}")
+            chosen[level] = value
+        return chosen
 
     def published(self, level: str, value: Spec | None, known: Collection[Spec]) -> Spec | None:
         """Return the published spec of a level that a value is compared with, None if none is."""
         if level not in self.values or value is None:
             return None
-        wanted = self.substituted.get(level, {}).get(value, self._base(level, value))
+        wanted = self._published(level, value, self._base(level, value))
         if wanted in known:
             return wanted
         setting = wanted.setting()
@@ -238,9 +229,13 @@ class AxisLabels:
 
         A label of a name alone applies to all values of that name, one of a spec with fields to
         all that differ from it in budget fields. A value that a search chose has the label of the
-        search's base.
+        search's base, unless that is the base of others too.
         """
-        value, *others = (self._labelled(level, spec) for spec in (value, *self.axis(level)))
+        bases = [self._base(level, other) for other in self.axes[level]]
+        value, *others = (
+            base if bases.count(base := self._base(level, spec)) == 1 else spec
+            for spec in (value, *self.axes[level])
+        )
         if own := self._own_label(value):
             return own
         alike = [other for other in others if other.name == value.name]
@@ -248,8 +243,14 @@ class AxisLabels:
         told_apart = all(self._own_label(other) for other in alike if other != value)
         if value not in alike or (str(value.setting()) in self.labels and told_apart):
             return label
-        fields = [f"{key}={text}" for key, text in _differing(value, alike).items()]
-        return f"{label} ({', '.join(fields)})" if fields else label
+        texts = {
+            key: [format_value(getattr(spec, key)) for spec in (value, *alike)]
+            for key in type(value).model_fields
+        }
+        differing = [key for key in texts if len({*texts[key]}) > 1]
+        shown = [key for key in differing if key not in value.budget_fields] or differing
+        fields = ", ".join(f"{key}={texts[key][0]}" for key in shown)
+        return f"{label} ({fields})" if fields else label
 
     def _own_label(self, value: Spec) -> str | None:
         """Return the label of a spec with fields, or of one that differs in its budget alone."""
@@ -258,19 +259,9 @@ class AxisLabels:
             (self.labels[text] for text in texts if "+" in text and text in self.labels), None
         )
 
-    def _labelled(self, level: str, value: Spec) -> Spec:
-        """Return the base of the search that chose a value, if it is the base of no other."""
-        base = self._base(level, value)
-        bases = [self._base(level, other) for other in self.axis(level)]
-        return base if bases.count(base) == 1 else value
-
     def heading(self, level: str, value: Spec) -> str:
-        """Return the label with that of the substituted value: ``photos (for CIFAR-10)``.
-
-        A value that substitutes one of the same name has its label alone.
-        """
-        published = self.substituted.get(level, {}).get(value, value)
-        label = self.label(level, value)
+        """Return the label, with that of what it replaces of another name: ``photos (for LFW)``."""
+        published, label = self._published(level, value, value), self.label(level, value)
         same = published.name == value.name
         return label if same else f"{label} (for {self.label(level, published)})"
 
@@ -284,27 +275,86 @@ class AxisLabels:
         return label if spec.unit in ("1", spec.name) else f"{label} ({spec.unit})"
 
 
-def _read_pairs(pairs: Texts) -> dict[str, dict[Spec, Spec]]:
-    return {
-        level: {read_spec(level, ours): read_spec(level, other) for ours, other in texts.items()}
-        for level, texts in pairs.items()
-    }
-
-
 def _count(cells: Sequence[Cell], levels: Sequence[str]) -> int:
     """Count the distinct combinations of values of some levels."""
     return len({tuple(cell.specs[level] for level in levels) for cell in cells})
 
 
-def _differing(value: Spec, alike: Sequence[Spec]) -> dict[str, str]:
-    """Return the fields of a spec in which specs of one name differ.
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a figure: a level (``dataset``), a field of its specs (``defense.std``) or `NAME`.
 
-    Budget fields only if they differ in nothing else.
+    ``defense.name`` is the name of the defence without its fields. A spec that lacks the field
+    (``none`` has no ``std``) is at a value that the figure chooses, 0 by default.
+
+    Args:
+        level: whose specs are its values.
+        field: of the specs, `NAME`, or "" for the specs themselves.
     """
-    texts = {
-        key: [format_value(getattr(spec, key)) for spec in (value, *alike)]
-        for key in type(value).model_fields
-    }
-    differing = [key for key in texts if len({*texts[key]}) > 1]
-    kept = [key for key in differing if key not in value.budget_fields] or differing
-    return {key: texts[key][0] for key in kept}
+
+    level: str
+    field: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Axis:
+        level, _, field = text.partition(".")
+        return cls(level, field)
+
+    def __str__(self) -> str:
+        return f"{self.level}.{self.field}" if self.field else self.level
+
+    def spec(self, cell: Cell) -> Spec:
+        return cell.specs[self.level]
+
+    def has_field(self, spec: Spec) -> bool:
+        """Return True if a spec has the field of the axis; every spec has itself and a name."""
+        return self.field in ("", NAME) or self.field in type(spec).model_fields
+
+    def place(self, spec: Spec, missing: float = 0.0) -> Place:
+        """Return the value of a spec on the axis; ``missing`` if it lacks the field or has none."""
+        if not self.field:
+            return spec
+        if self.field == NAME:
+            return spec.name
+        value = getattr(spec, self.field) if self.has_field(spec) else None
+        if value is None:
+            return missing
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+        return value if isinstance(value, Spec) else format_value(value)
+
+    def label(self, names: AxisLabels, spec: Spec) -> str:
+        if not self.field:
+            return names.heading(self.level, spec)
+        value = self.place(spec)
+        if isinstance(value, float):
+            return format_number(value)
+        return names.labels.get(str(value), str(value))
+
+    def label_category(self, names: AxisLabels, spec: Spec) -> str:
+        """Return the label on an axis of categories: that of the spec if it lacks the field."""
+        axis = self if self.has_field(spec) else Axis(self.level)
+        return axis.label(names, spec)
+
+    def label_alone(self, names: AxisLabels, spec: Spec) -> str:
+        """Return the label with the name of the axis if it is a number: ``batch size 4``."""
+        shown, is_number = self.label(names, spec), isinstance(self.place(spec), float)
+        return f"{self.title(names)} {shown}" if is_number else shown
+
+    def title(self, names: AxisLabels) -> str:
+        """Return the label of the axis itself, or the name of its field."""
+        text = str(self)
+        return names.labels.get(text, text.rpartition(".")[2].replace("_", " "))
+
+
+def check_axis(text: str, names: AxisLabels) -> None:
+    """Raise a `SpecError` if a grid has no such level, or none of its specs the field."""
+    axis = Axis.read(text)
+    if axis.level not in names.values:
+        raise SpecError(f"unknown axis {text!r}; {nearest(axis.level, names.values)}")
+    fields = {NAME, *(key for spec in names.axes[axis.level] for key in type(spec).model_fields)}
+    if "." in text and axis.field not in fields:
+        raise SpecError(
+            f"axis {text!r}: no {axis.level} of the grid has {axis.field!r}; "
+            f"{nearest(axis.field, fields)}"
+        )

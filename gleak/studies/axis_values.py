@@ -6,7 +6,7 @@ each scale. Here these are applied; what results are spec objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -17,12 +17,10 @@ from gleak.core.registry import find, parse
 from gleak.core.settings import Scale
 from gleak.core.spec import Spec, build_spec, changed
 from gleak.studies.cell import LEVELS, TRUTH
-from gleak.studies.search.declaration import Search
+from gleak.studies.search.declaration import SpecSearch
 from gleak.studies.study_file import Axes, GridFile, Item, StudyFile, WrittenAxis
 
-PAPER: Scale = "paper"
 ITEM_KEYS = ("name", "base", "search")
-ONLY = "only"
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class AxisValue:
     label: str | None = None
     original: Spec | None = None
     base: Spec | None = None
-    search: Search | None = None
+    search: SpecSearch | None = None
 
     @property
     def substituted(self) -> Spec:
@@ -54,13 +52,6 @@ class AxisValue:
         """Return True if a text is its name, or a spec its own at this or the paper's scale."""
         return text == self.variant or spec in (self.spec, self.base, self.original)
 
-    def patched(self, fields: Mapping[str, Any]) -> AxisValue:
-        """Return the value with fields changed by a scale."""
-        base = self.base and with_fields(self.base, fields)
-        return replace(
-            self, spec=with_fields(self.spec, fields), base=base, original=self.substituted
-        )
-
 
 def with_fields(spec: Spec, fields: Mapping[str, Any]) -> Spec:
     """Return a spec with other values in some fields; a mapping changes fields of a nested spec.
@@ -68,22 +59,19 @@ def with_fields(spec: Spec, fields: Mapping[str, Any]) -> Spec:
     Raises:
         SpecError: an unknown field, a bad value, or fields of a nested spec that is not there.
     """
-    values = {key: _nested(spec, key, value) for key, value in fields.items()}
-    found: Spec = changed(spec, values)
-    return found
-
-
-def _nested(spec: Spec, key: str, value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return _as_text(value)
-    found = getattr(spec, key, None)
-    if not isinstance(found, Spec):
-        raise SpecError(f"{spec}: field {key!r} is {found}, which has no fields to change")
-    return with_fields(found, value)
+    values = {key: _as_text(value) for key, value in fields.items()}
+    for key, value in fields.items():
+        if isinstance(value, Mapping):
+            nested = getattr(spec, key, None)
+            if not isinstance(nested, Spec):
+                raise SpecError(f"{spec}: field {key!r} is {nested}, which has no fields to change")
+            values[key] = with_fields(nested, value)
+    spec_with_fields: Spec = changed(spec, values)
+    return spec_with_fields
 
 
 def _as_text(value: Any) -> Any:
-    """Return what a spec string would hold: YAML's null and text alike."""
+    """Return what a spec string would hold for YAML's null."""
     return "none" if value is None else value
 
 
@@ -125,14 +113,14 @@ class Patch:
             }
         self.matched |= {*fields, *named} & set(self.changes)
         self.valid |= own | names
-        return value.patched(fields) if fields else value
+        if not fields:
+            return value
+        base = value.base and with_fields(value.base, fields)
+        spec = with_fields(value.spec, fields)
+        return replace(value, spec=spec, base=base, original=value.substituted)
 
     def check(self) -> None:
-        """Refuse keys that matched no value.
-
-        Raises:
-            SpecError: names the first such key and the nearest valid one.
-        """
+        """Raise a `SpecError` if a key matched no value."""
         for key in self.changes:
             if key not in self.matched:
                 raise SpecError(f"{key!r} matches no {self.level}; {nearest(key, self.valid)}")
@@ -145,10 +133,7 @@ def _fits(spec: Spec, key: str, value: Any) -> bool:
 
 
 class Variants:
-    """The named specs of a study.
-
-    Args:
-        written: level -> name -> spec string or fields.
+    """The named specs of a study: level -> name -> spec string or fields, as written.
 
     Raises:
         SpecError: an unknown level, a circular base, or two variants of one label.
@@ -160,30 +145,20 @@ class Variants:
             with error_context("variants"):
                 if level not in LEVELS:
                     raise SpecError(f"unknown level {level!r}; {nearest(level, LEVELS)}")
-                self._check_labels(level, items)
-
-    @staticmethod
-    def _check_labels(level: str, items: Mapping[str, Item]) -> None:
-        first: dict[str, str] = {}
-        for name, item in items.items():
-            label = _label(name, item)
-            if first.setdefault(label, name) != name:
-                raise SpecError(
-                    f"{level}: {first[label]!r} and {name!r} have the same label {label!r}; give "
-                    "one of them another"
-                )
+                first: dict[str, str] = {}
+                for name, item in items.items():
+                    label = _label(name, item)
+                    if first.setdefault(label, name) != name:
+                        raise SpecError(
+                            f"{level}: {first[label]!r} and {name!r} have the same label "
+                            f"{label!r}; give one of them another"
+                        )
 
     def names(self, level: str) -> list[str]:
-        """Return the names at a level."""
         return list(self._written.get(level, {}))
 
     def find(self, level: str, name: str, users: tuple[str, ...] = ()) -> AxisValue:
-        """Return a variant at the scale of the paper.
-
-        Args:
-            level: of its spec.
-            name: of the variant.
-            users: variants whose base it is, for errors.
+        """Return a variant at the scale of the paper; ``users`` are those whose base it is.
 
         Raises:
             SpecError: it cannot be used as written, or is a base of its own base.
@@ -206,15 +181,16 @@ class Variants:
 
     def spec(self, level: str, text: str, users: tuple[str, ...] = ()) -> Spec:
         """Return the spec of a variant's name or of a spec string."""
-        if text in self._written.get(level, {}):
+        names = self.names(level)
+        if text in names:
             return self.find(level, text, users).spec
         try:
-            found: Spec = parse(level, text)
+            spec: Spec = parse(level, text)
         except SpecError as error:
-            if known := self.names(level):
-                raise SpecError(f"{error}; or a variant: {', '.join(known)}") from None
-            raise
-        return found
+            raise SpecError(
+                f"{error}; or a variant: {', '.join(names)}" if names else str(error)
+            ) from None
+        return spec
 
 
 def _label(name: str, item: Item) -> str:
@@ -235,15 +211,9 @@ def _specs(level: str, fields: Mapping[str, Any], find_base: Any) -> Iterator[Sp
 
 
 class AxisReader:
-    """Reads the axes of a study's grids at one scale.
+    """Reads the axes of a study's grids at one scale, with the study's searches at the scale."""
 
-    Args:
-        study: as written.
-        scale: one of `gleak.core.settings.SCALES`.
-        searches: of the study, at the scale.
-    """
-
-    def __init__(self, study: StudyFile, scale: Scale, searches: Mapping[str, Search]) -> None:
+    def __init__(self, study: StudyFile, scale: Scale, searches: Mapping[str, SpecSearch]) -> None:
         self.study, self.scale, self.searches = study, scale, searches
         self.variants = Variants(study.variants)
         changes = study.changes(scale)
@@ -260,8 +230,7 @@ class AxisReader:
 
     @cached_property
     def at_paper(self) -> AxisReader:
-        """The same study at the scale of the paper."""
-        return self if self.scale == PAPER else AxisReader(self.study, PAPER, self.searches)
+        return self if self.scale == "paper" else AxisReader(self.study, "paper", self.searches)
 
     def read(self, level: str, grid: GridFile) -> list[AxisValue]:
         """Return the values of one axis of a grid.
@@ -269,49 +238,39 @@ class AxisReader:
         Raises:
             SpecError: what cannot be used as written.
         """
-        changes = getattr(grid, self.scale, None) or Axes()
-        own = getattr(changes, level)
+        own = getattr(getattr(grid, self.scale, None) or Axes(), level)
         if own is not None and not is_patch(own):
             return self._items(level, own)
-        return self._patch(level, self._unpatched(level, grid), own)
-
-    def _unpatched(self, level: str, grid: GridFile) -> list[AxisValue]:
         written = getattr(grid, level)
         if level in self.replaced:
-            return self._items(level, self.replaced[level])
-        if written is not None:
-            return self.at_paper._items(level, written)
-        return [self.at_paper.base(level)]
-
-    def _patch(
-        self, level: str, values: list[AxisValue], own: WrittenAxis | None
-    ) -> list[AxisValue]:
-        changes = dict(own) if isinstance(own, Mapping) else {}
-        if (only := changes.pop(ONLY, None)) is not None:
+            values = self._items(level, self.replaced[level])
+        elif written is not None:
+            values = self.at_paper._items(level, written)
+        else:
+            values = [self.at_paper.base(level)]
+        changes = dict(own or {})
+        if (only := changes.pop("only", None)) is not None:
             values = [self._one_of(level, str(text), values) for text in only]
         if level in self.patches:
             values = [self.patches[level].apply(value) for value in values]
         patch = Patch(level, changes)
-        found = [patch.apply(value) for value in values]
+        values = [patch.apply(value) for value in values]
         patch.check()
-        return found
+        return values
 
     def _one_of(self, level: str, text: str, values: Sequence[AxisValue]) -> AxisValue:
         """Return the value of an axis that a variant's name or a spec string means."""
-        named = next((value for value in values if value.variant == text), None)
-        spec = None if named else self.variants.spec(level, text)
-        found = named or next((v for v in values if spec in (v.spec, v.base)), None)
-        if found is None:
+        matching = [value for value in values if value.variant == text]
+        if not matching:
+            spec = self.variants.spec(level, text)
+            matching = [value for value in values if spec in (value.spec, value.base)]
+        if not matching:
             known = {value.variant or str(value.spec) for value in values}
             raise SpecError(f"only: {text!r} is not on the axis; {nearest(text, known)}")
-        return found
+        return matching[0]
 
     def check_patches(self) -> None:
-        """Refuse patches of the study that match no value of any grid that was read.
-
-        Raises:
-            SpecError: names the scale, the level and the key.
-        """
+        """Raise a `SpecError` if a patch of the study matches no value of any grid read."""
         for level, patch in self.patches.items():
             with error_context(f"scales, {self.scale}, {level}"):
                 patch.check()
@@ -320,19 +279,19 @@ class AxisReader:
         """Return the study's base spec of a level, as it is at the scale.
 
         Raises:
-            SpecError: the study has none.
+            SpecError: the study has none, or the scale gives it several values.
         """
         if level not in self.study.base:
             raise SpecError(
                 "has no values: give a spec or a list of them, or the study a base for this level"
             )
+        value = self.at_paper._named(level, self.study.base[level])
         if level in self.replaced:
             values = self._items(level, self.replaced[level])
-        else:
-            values = self.at_paper._items(level, self.study.base[level])
-        if len(values) != 1:
-            raise SpecError(f"the study's base has {len(values)} values, and needs one")
-        return self.patches[level].apply(values[0]) if level in self.patches else values[0]
+            if len(values) != 1:
+                raise SpecError(f"the study's base has {len(values)} values, and needs one")
+            value = values[0]
+        return self.patches[level].apply(value) if level in self.patches else value
 
     def _items(self, level: str, axis: WrittenAxis) -> list[AxisValue]:
         items = axis if isinstance(axis, list) else [axis]
@@ -340,25 +299,21 @@ class AxisReader:
             raise SpecError("has no values; give a spec or a list of them")
         return [value for item in items for value in self._item(level, item)]
 
-    def _item(self, level: str, item: Item) -> Iterator[AxisValue]:
-        """Make the values of one item."""
+    def _item(self, level: str, item: Item) -> Iterable[AxisValue]:
         if isinstance(item, str):
-            yield self._named(level, item)
-        elif "search" in item:
-            yield self._searched(level, item)
-        elif "name" in item or "base" in item:
+            return [self._named(level, item)]
+        if "search" in item:
+            return [self._searched(level, item)]
+        if "name" in item or "base" in item:
             specs = _specs(level, item, lambda base: self.variants.spec(level, base))
-            yield from map(AxisValue, specs)
-        else:
-            if level not in self.study.base:
-                keys = ", ".join(ITEM_KEYS)
-                raise SpecError(
-                    f"{dict(item)} changes fields of the study's base, which has no {level}; add "
-                    f"one there, or one of the keys {keys} here"
-                )
-            base = self.base(level).spec
-            specs = _specs(level, {"base": "", **item}, lambda _: base)
-            yield from map(AxisValue, specs)
+            return map(AxisValue, specs)
+        if level not in self.study.base:
+            raise SpecError(
+                f"{dict(item)} changes fields of the study's base, which has no {level}; add one "
+                f"there, or one of the keys {', '.join(ITEM_KEYS)} here"
+            )
+        base = self.base(level).spec
+        return map(AxisValue, _specs(level, {"base": "", **item}, lambda _: base))
 
     def _named(self, level: str, text: str) -> AxisValue:
         if text in self.variants.names(level):

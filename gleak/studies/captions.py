@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from gleak.core.markup import to_rst
 from gleak.core.spec import Spec, field_text
 from gleak.data.base import DatasetSpec
-from gleak.studies.axes import Axis
-from gleak.studies.axis_labels import AxisLabels, is_control
+from gleak.studies.axis_labels import Axis, AxisLabels, is_control
 from gleak.studies.cell import TRUTH, Cell
 from gleak.studies.figure_spec import FigureSpec
 from gleak.studies.grid import Grid
-from gleak.studies.search.declaration import Search
+from gleak.studies.search.declaration import SpecSearch
 
-Conditions = Mapping[str, str]
-"""Heading -> text: data, network, clients, and so on."""
 MOST_LABELS = 8
 """Values of one level that are listed; of more only the first and the number are given."""
 HEADINGS = {
@@ -36,10 +33,7 @@ ALWAYS_TOLD = {"batch_size", "victims"}
 def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) -> str:
     """Return a figure's caption in reStructuredText, with its experimental conditions.
 
-    Args:
-        figure: its spec.
-        grids: of its scores: each at the scale that is drawn, and at the scale of the paper.
-        scale: the scale that is drawn.
+    Each of its grids is given at the scale that is drawn and at that of the paper.
     """
     reproduces = f"Reproduces {to_rst(figure.reproduces)}." if figure.reproduces else ""
     conditions_of = [_conditions_in_full(figure, ours, paper) for ours, paper in grids]
@@ -48,7 +42,7 @@ def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) 
     return "\n\n".join(text for text in texts if text)
 
 
-def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) -> Conditions:
+def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) -> dict[str, str]:
     """Return the conditions that are printed below a figure; those of several grids are joined.
 
     Attacks, of which the figure has the labels, are among them if there is only one, and so are
@@ -66,7 +60,7 @@ def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) 
     return {**told, "Scale": scale} if told else {}
 
 
-def _trained(figure: FigureSpec, scale: str) -> Conditions:
+def _trained(figure: FigureSpec, scale: str) -> dict[str, str]:
     """Return the networks whose training a figure shows, each with its public dataset."""
     texts = [f"{one.knowledge} on {one.dataset}" for one in figure.trainings(scale)]
     return {"Networks": "; ".join(texts)} if texts else {}
@@ -76,8 +70,8 @@ def _cells(figure: FigureSpec, grid: Grid) -> list[Cell]:
     return figure.chosen(grid.names, grid.scored_cells)
 
 
-def conditions(cells: Sequence[Cell], names: AxisLabels) -> Conditions:
-    """Return the conditions of the cells of a grid that a figure shows."""
+def conditions(cells: Sequence[Cell], names: AxisLabels) -> dict[str, str]:
+    """Return the conditions of the cells of a grid: heading -> text."""
     rows: dict[str, str] = {}
     attacked = [cell for cell in cells if "attack" in cell.specs and not is_control(cell)]
     for level, heading in HEADINGS.items():
@@ -88,8 +82,14 @@ def conditions(cells: Sequence[Cell], names: AxisLabels) -> Conditions:
         labels = list(dict.fromkeys(_label(names, level, spec) for spec in specs))
         one_attack = level == "attack" and len(labels) == 1
         rows["Attack" if one_attack else heading] = _enumerate(labels)
-        if level == "client":
-            rows |= _fields(specs, names)
+        if level != "client":
+            continue
+        for key in dict.fromkeys(key for spec in specs for key in type(spec).model_fields):
+            clients = [spec for spec in specs if key in type(spec).model_fields]
+            if key in ALWAYS_TOLD or any(f"+{key}=" in str(spec) for spec in clients):
+                title = Axis("client", key).title(names)
+                texts = (field_text(spec, key) for spec in clients)
+                rows[title[0].upper() + title[1:]] = _enumerate(texts)
     return rows
 
 
@@ -109,17 +109,6 @@ def _label(names: AxisLabels, level: str, spec: Spec) -> str:
     fields = str(spec).partition("+")[2]
     is_bare = label == names.labels.get(spec.name, spec.name)
     return f"{label} ({fields.replace('+', ', ')})" if fields and is_bare else label
-
-
-def _fields(specs: Sequence[Spec], names: AxisLabels) -> Conditions:
-    """Return the values of the fields of clients that are not the default in all of them."""
-    rows = {}
-    for key in dict.fromkeys(key for spec in specs for key in type(spec).model_fields):
-        having = [spec for spec in specs if key in type(spec).model_fields]
-        if key in ALWAYS_TOLD or any(f"+{key}=" in str(spec) for spec in having):
-            title = Axis("client", key).title(names)
-            rows[title[0].upper() + title[1:]] = _enumerate(field_text(s, key) for s in having)
-    return rows
 
 
 def _enumerate(labels: Iterable[str]) -> str:
@@ -176,7 +165,7 @@ def _size(cells: Sequence[Cell], grid: Grid) -> str:
     return ", ".join(parts)
 
 
-def _not_adopted(figure: FigureSpec, grid: Grid) -> list[Search]:
+def _not_adopted(figure: FigureSpec, grid: Grid) -> list[SpecSearch]:
     """Return the searches of the attacks shown that have no adopted result."""
     shown = {cell.specs.get("attack") for cell in _cells(figure, grid)}
     searches = [search for attack, search in grid.searches.items() if attack in shown]

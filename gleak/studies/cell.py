@@ -39,10 +39,9 @@ KNOWLEDGE = "knowledge.h5"
 
 @dataclass(frozen=True)
 class Cell:
-    """Specs of the levels that are set, in the order of `LEVELS`.
+    """Specs of the levels that are set, in the order of `LEVELS`; others raise `AttributeError`.
 
-    Reading the spec of a level that is not set raises an `AttributeError`. Of the control `TRUTH`,
-    which is no `AttackSpec`, only the name is read.
+    Of the control `TRUTH`, which is no `AttackSpec`, only the name is read.
     """
 
     specs: Mapping[str, Spec]
@@ -119,7 +118,11 @@ class Cell:
         try:
             cell = cls.parse(texts)
         except SpecError as error:
-            raise SpecError(f"{error}{_order(texts)}") from None
+            kinds = {lv: kinds_of(texts[lv].partition("+")[0]) for lv in LEVELS if lv in texts}
+            if any(known and level not in known for level, known in kinds.items()):
+                order = "/".join(f"<{level}>" for level in LEVELS)
+                raise SpecError(f"{error}; the levels of a path are {order}") from None
+            raise
         for level, spec in cell.specs.items():
             if str(spec) != texts[level]:
                 raise SpecError(f"{level} {texts[level]!r}: write it as {str(spec)!r}")
@@ -142,8 +145,7 @@ class Cell:
 
     def upto(self, level: str) -> Cell:
         """Return the cell truncated after ``level``."""
-        kept = LEVELS[: LEVELS.index(level) + 1]
-        return Cell({name: self.specs[name] for name in kept})
+        return Cell({name: self.specs[name] for name in LEVELS[: LEVELS.index(level) + 1]})
 
     def repeated(self, number: int) -> Cell:
         """Return the cell with another repetition of its training."""
@@ -151,7 +153,7 @@ class Cell:
         return Cell({**self.specs, "training": training})
 
     def check(self) -> None:
-        """Raise an error if the specs are incompatible, as far as is known before any job.
+        """Check the specs together, as far as is known before any job.
 
         Raises:
             SpecError: the cell's name is too long for job names on a cluster.
@@ -204,18 +206,18 @@ class Cell:
         return [part for level in levels for part in self.specs[level].components()]
 
 
-def _order(texts: Mapping[str, str]) -> str:
-    """Return a hint if specs of a path belong to other levels, else an empty string."""
-    names = {level: texts[level].partition("+")[0] for level in LEVELS if level in texts}
-    kinds = {level: kinds_of(name) for level, name in names.items()}
-    if not any(found and level not in found for level, found in kinds.items()):
-        return ""
-    return f"; the levels of a path are {'/'.join(f'<{level}>' for level in LEVELS)}"
+def levels_of(cell: Cell) -> dict[str, str]:
+    """Return the spec of each level as in rows of scores; empty for levels that are not set."""
+    return dict.fromkeys(LEVELS, "") | cell.strings()
+
+
+def levels_of_truth(cell: Cell) -> dict[str, str]:
+    """Return `levels_of` for the control ``truth`` of a cell truncated after the defence."""
+    return levels_of(cell) | {"attack": TRUTH}
 
 
 @cache
 def _check_samples(model: ModelSpec, dataset: DatasetSpec) -> None:
-    """Check that a model accepts a dataset's samples, and add the dataset to its error."""
     try:
         model.check(dataset.modality, dataset.shape)
     except IncompatibleError as error:
@@ -229,8 +231,7 @@ class Paths:
     """Names of all files of a run, below one results folder.
 
     A cell's folders are canonical specs. None is ``..`` or contains a separator, so no spec leads
-    out of the results folder. Symbolic links in that folder are followed; no spec creates one, so
-    whoever created a link already had write access to its target.
+    out of the results folder.
     """
 
     results: Path

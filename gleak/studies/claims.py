@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -100,9 +99,6 @@ class Expectation(BaseModel):
 
         Args:
             names: labels of the grid, at every scale; read until all values are known.
-
-        Raises:
-            SpecError: unknown metric or level, or a value that the grid never has.
         """
         along, order = self.compared
         unknown = [(level, text) for level, texts in self.where.items() for text in texts]
@@ -126,49 +122,46 @@ class Expectation(BaseModel):
         Args:
             names: labels of the grid.
             cells: everything in it that has scores.
-
-        Raises:
-            SpecError: cells of one group that have the same value along the level.
         """
-        along, _ = self.compared
-        fixed = [level for level in LEVELS if level not in names.together(along)]
+        along, order = self.compared
+        wanted = [
+            (level, {names.resolve(level, text) for text in texts})
+            for level, texts in [*self.where.items(), *([(along, order)] if along else [])]
+        ]
+        of_attacks = "attack" in (*self.where, along)
+        together = names.together(along)
+        fixed = [level for level in LEVELS if level not in together]
         by_setting: dict[tuple[Spec | None, ...], list[Cell]] = {}
-        for cell in self._concerned(names, cells):
-            key = tuple(cell.specs.get(level) for level in fixed)
-            by_setting.setdefault(key, []).append(cell)
+        for cell in cells:
+            judged = of_attacks or not is_control(cell)
+            if judged and all(cell.specs[level] in values for level, values in wanted):
+                key = tuple(cell.specs.get(level) for level in fixed)
+                by_setting.setdefault(key, []).append(cell)
         groups = [merge_controls(group) for group in by_setting.values()]
         for group in groups:
-            self._check_group(names, group)
+            for value, times in Counter(cell.specs[along] for cell in group if along).items():
+                if times > 1:
+                    others = ", ".join(sorted(together - {along}))
+                    raise SpecError(
+                        f"{along} {str(value)!r} is in {times} cells that differ in levels that "
+                        f"advance with it ({others}); give each a grid of its own"
+                    )
         return groups
 
-    def _concerned(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
-        where = {
-            level: {names.resolve(level, text) for text in texts}
-            for level, texts in self.where.items()
-        }
-        along, order = self.compared
-        wanted = {names.resolve(along, text) for text in order}
-        hide_controls = "attack" not in (*where, along)
-        return [
-            cell
-            for cell in cells
-            if all(cell.specs[level] in values for level, values in where.items())
-            and (not along or cell.specs[along] in wanted)
-            and not (hide_controls and is_control(cell))
-        ]
 
-    def _check_group(self, names: AxisLabels, group: Sequence[Cell]) -> None:
-        along, _ = self.compared
-        others = sorted(names.together(along) - {along})
-        for value, times in Counter(cell.specs[along] for cell in group if along).items():
-            if times > 1:
-                raise SpecError(
-                    f"{along} {str(value)!r} is in {times} cells that differ in levels that "
-                    f"advance with it ({', '.join(others)}); give each a grid of its own"
-                )
+class OrderedExpectation(Expectation):
+    """Base class of the expectations of values along a level, in their order."""
+
+    along: str
+    order: list[str] = Field(min_length=2)
+
+    @property
+    @override
+    def compared(self) -> tuple[str, list[str]]:
+        return self.along, self.order
 
 
-class Order(Expectation):
+class Order(OrderedExpectation):
     """Means along a level increase from first to last.
 
     Args:
@@ -176,27 +169,20 @@ class Order(Expectation):
         factor: what the smaller mean of each step is multiplied by before.
     """
 
-    along: str
-    order: list[str] = Field(min_length=2)
     relation: Literal["<", "<="] = "<"
     margin: float = Field(0.0, ge=0)
     factor: float = Field(1.0, gt=0)
 
     @property
     @override
-    def compared(self) -> tuple[str, list[str]]:
-        return self.along, self.order
-
-    @property
-    @override
     def comparisons(self) -> Sequence[ClaimedRange]:
-        steps = pairwise(range(len(self.order)))
         strict = self.relation == "<"
         low = self.margin if strict else -self.margin
+        steps = pairwise(range(len(self.order)))
         return [ClaimedRange(b, a, self.factor, low, strict=strict) for a, b in steps]
 
 
-class Baseline(Expectation):
+class Baseline(OrderedExpectation):
     """Each of some means along a level is above, or below, that of a baseline.
 
     Args:
@@ -206,7 +192,6 @@ class Baseline(Expectation):
             direction is.
     """
 
-    along: str
     order: list[str] = Field(min_length=1)
     above: str | None = None
     below: str | None = None
@@ -235,7 +220,7 @@ class Baseline(Expectation):
         return [ClaimedRange(i, 0, high=-end, strict=strict) for i in others]
 
 
-class Trend(Expectation):
+class Trend(OrderedExpectation):
     """Means fall or rise along a level.
 
     Args:
@@ -243,16 +228,9 @@ class Trend(Expectation):
         slack: no step goes back by more than this.
     """
 
-    along: str
     trend: Literal["falls", "rises"]
-    order: list[str] = Field(min_length=2)
     slack: float = Field(0.0, ge=0)
     margin: float = Field(0.0, ge=0)
-
-    @property
-    @override
-    def compared(self) -> tuple[str, list[str]]:
-        return self.along, self.order
 
     @property
     @override
@@ -267,17 +245,10 @@ class Trend(Expectation):
         return [ends, *(steps if last > 1 else [])]
 
 
-class Closeness(Expectation):
+class Closeness(OrderedExpectation):
     """All means differ from the first by at most a tolerance."""
 
-    along: str
     within: float = Field(ge=0)
-    order: list[str] = Field(min_length=2)
-
-    @property
-    @override
-    def compared(self) -> tuple[str, list[str]]:
-        return self.along, self.order
 
     @property
     @override
@@ -298,35 +269,27 @@ class Bound(Expectation):
         return [ClaimedRange(0, low=self.at_least, high=self.at_most)]
 
 
-SORTS: Mapping[str, type[Expectation]] = MappingProxyType(
-    {
-        "trend": Trend,
-        "within": Closeness,
-        "above": Baseline,
-        "below": Baseline,
-        "order": Order,
-        "at_least": Bound,
-        "at_most": Bound,
-    }
-)
+SORTS: Mapping[str, type[Expectation]] = {
+    "trend": Trend,
+    "within": Closeness,
+    "above": Baseline,
+    "below": Baseline,
+    "order": Order,
+    "at_least": Bound,
+    "at_most": Bound,
+}
 """Keys of the kinds of expectations; the first that is present decides."""
-QUALITY: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "higher": {"ranking": "order", "better_than": "above", "worse_than": "below"},
-        "lower": {"ranking": "order", "better_than": "below", "worse_than": "above"},
-    }
-)
+QUALITY: Mapping[str, Mapping[str, str]] = {
+    "higher": {"ranking": "order", "better_than": "above", "worse_than": "below"},
+    "lower": {"ranking": "order", "better_than": "below", "worse_than": "above"},
+}
 """Keys of claims on quality -> those on values, by which values of a metric are the better ones."""
 WORSENS = "worsens"
 """The trend of a quality."""
 
 
 def sort_of(written: Mapping[str, Any]) -> type[Expectation]:
-    """Return the kind of an expectation by its keys.
-
-    Raises:
-        SpecError: if it has none of them.
-    """
+    """Return the kind of an expectation by its keys."""
     for key, cls in SORTS.items():
         if key in written:
             return cls

@@ -10,13 +10,10 @@ every victim:
 
     multiply_adds = victims x samples x evaluations x passes x those of a forward pass
 
-with 12 passes for gradient matching and 3 for feature inversion (`AttackSpec.cost`). Gradients of
-convolutions are formed for each victim, which takes 10 ns a parameter. An attack that repeats a
-client's local steps does so in each evaluation. Training takes epochs x samples x 3 passes,
-training of knowledge steps x batch_size x 3. A client takes 3 for each gradient of a sample, also
-when it audits parameters. Unmixing (seconds to minutes a victim) is not counted. Totals of the
-studies at the quick scale are within a factor of two of what was measured, single attacks within
-three.
+with the passes of `AttackSpec.cost`. Training takes epochs x samples x 3 passes, training of
+knowledge steps x batch_size x 3, a client 3 for each gradient of a sample, also when it audits
+parameters. Unmixing (seconds to minutes a victim) is not counted. Totals of the studies at the
+quick scale are within a factor of two of what was measured, single attacks within three.
 
 GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed 1e12 multiply-adds
 per second, as small networks do not saturate a GPU; a job with a GPU is not forked.
@@ -28,6 +25,7 @@ files determine are assumed: `ASSUMED_CLASSES`, and `ASSUMED_SAMPLES` in each sp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -51,7 +49,6 @@ from gleak.studies.study import Study
 RATE = 4e10
 GPU_RATE = 1e12
 CALL_SECONDS = 5e-3
-LARGEST = 100
 TOGETHER = "together"
 WEIGHT_WORK = 400
 """Multiply-adds that take as long as forming the gradient of a convolution's parameter, 10 ns."""
@@ -80,7 +77,6 @@ class Job:
     bytes: int = 0
 
     def seconds(self, machine: Machine) -> float:
-        """Return the estimated time on one core of a machine."""
         fixed = START_SECONDS[machine.start_method] + self.calls * CALL_SECONDS
         return (fixed + self.work / RATE) / machine.relative_speed
 
@@ -89,26 +85,18 @@ class Job:
         fixed = START_SECONDS["spawn"] + self.calls * CALL_SECONDS
         return fixed / machine.relative_speed + self.work / GPU_RATE
 
-    @property
-    def done(self) -> bool:
-        """True if the output file exists."""
-        return self.output.exists()
-
 
 Plan = frozenset[Job]
 """Jobs, each counted once however many cells need it."""
 
 
 def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
-    """Return the jobs of each grid at the scale of the settings; key `TOGETHER`: the whole study.
-
-    Raises:
-        SpecError: the scale is unknown.
-    """
+    """Return the jobs of each grid at the settings' scale; key `TOGETHER`: of the whole study."""
     whole = StudyPart(study, settings.scale)
     verdicts = [Made("judge", "csv", whole)] if study.expectations else []
     figures = {
-        name: Made("draw", "picture", _part(whole, "figure", name)) for name in study.figures
+        name: Made("draw", "picture", StudyPart(study, settings.scale, "figure", name))
+        for name in study.figures
     }
     tables = {name: table_of(whole, name) for name in study.grids}
     plans = {
@@ -117,10 +105,6 @@ def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
         for grid, table in tables.items()
     }
     return {**plans, TOGETHER: jobs([*verdicts, *figures.values(), *tables.values()], settings)}
-
-
-def _part(whole: StudyPart, wildcard: str, name: str) -> StudyPart:
-    return StudyPart(whole.study, whole.scale, wildcard, name)
 
 
 def jobs(targets: Iterable[Made], settings: Settings) -> Plan:
@@ -142,9 +126,6 @@ def describe_searches(study: Study, settings: Settings, machine: Machine) -> str
     """Describe the additional cost of ``snakemake searches``; empty for a study without searches.
 
     Every trial is assumed to cost as much as the base attack.
-
-    Raises:
-        SpecError: the scale is unknown.
     """
     if not study.searches:
         return ""
@@ -158,10 +139,7 @@ def describe_searches(study: Study, settings: Settings, machine: Machine) -> str
 def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
     """Format a table with a row for each plan: cells, jobs, time and space.
 
-    Args:
-        plans: name -> plan.
-        heading: what the names are.
-        machine: on which the jobs run.
+    The heading is of the column with the plans' names.
     """
     rows = []
     for name, plan in plans.items():
@@ -178,13 +156,8 @@ def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
             ]
         )
     columns = [heading, "cells done", "jobs", "CPU time", "left", "GPU time", "GB on disk"]
-    return tabulate(
-        rows,
-        columns,
-        tablefmt="simple",
-        disable_numparse=True,
-        colalign=["left", *["right"] * (len(columns) - 1)],
-    )
+    align = ["left", *["right"] * (len(columns) - 1)]
+    return tabulate(rows, columns, tablefmt="simple", disable_numparse=True, colalign=align)
 
 
 def describe_assumptions(machine: Machine) -> str:
@@ -202,17 +175,11 @@ def describe_assumptions(machine: Machine) -> str:
 
 
 def describe_jobs(plan: Plan) -> str:
-    """Return the number of jobs of each rule, as one line."""
-    return "jobs: " + ", ".join(f"{rule} {n}" for rule in STAGES if (n := count(plan, rule)))
-
-
-def count(plan: Plan, rule: str) -> int:
-    """Return the number of jobs of a rule."""
-    return sum(job.rule == rule for job in plan)
+    counts = Counter(job.rule for job in plan)
+    return "jobs: " + ", ".join(f"{rule} {counts[rule]}" for rule in STAGES if counts[rule])
 
 
 def hours(plan: Plan, machine: Machine) -> float:
-    """Return the total time on one core, in hours."""
     return sum(job.seconds(machine) for job in plan) / 3600
 
 
@@ -223,19 +190,18 @@ def gpu_hours(plan: Plan, machine: Machine) -> float:
 
 
 def gigabytes(plan: Plan) -> float:
-    """Return the size of all files, in 10^9 bytes."""
     return sum(job.bytes for job in plan) / 1e9
 
 
 def remaining(plan: Plan) -> Plan:
     """Return the jobs whose output files do not exist yet."""
-    return frozenset(job for job in plan if not job.done)
+    return frozenset(job for job in plan if not job.output.exists())
 
 
 def format_duration(time: float) -> str:
     """Format a time, given in hours, in seconds, minutes or hours."""
     for unit, size in (("s", 3600), ("min", 60)):
-        if time * size < LARGEST:
+        if time * size < 100:
             return f"{_round(time * size)} {unit}"
     return f"{_round(time)} h"
 
@@ -247,8 +213,7 @@ def _round(value: float) -> str:
 
 def _work_of_training(cell: Cell) -> float:
     samples = _samples(cell, "train")
-    passes: float = cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR
-    return passes * _forward(cell)
+    return cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR * _forward(cell)
 
 
 def _work_of_knowledge(pretraining: Pretraining) -> float:
@@ -277,12 +242,7 @@ def _work_of_drift(cell: Cell) -> float:
     return gradients * _work_of_gradient(cell)
 
 
-def _work_of_clients(cell: Cell) -> float:
-    return cell.client.gradients_per_sample * _work_of_gradient(cell) + _work_of_drift(cell)
-
-
 def _work_of_gradient(cell: Cell) -> float:
-    """Return the multiply-adds of one gradient of every victim's batch."""
     client = cell.client
     return float(client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell))
 
@@ -309,9 +269,7 @@ def _attack_work(cell: Cell) -> float:
 def _attack_calls(cell: Cell) -> float:
     """Return the number of gradients of the batch of all victims."""
     cost = cell.attack.cost()
-    steps = cell.client.gradients_per_sample if cost.repeats_local_steps else 1
-    calls: float = steps * cost.evaluations
-    return calls
+    return (cell.client.gradients_per_sample if cost.repeats_local_steps else 1) * cost.evaluations
 
 
 def _work_of_weights(cell: Cell) -> float:
@@ -321,8 +279,7 @@ def _work_of_weights(cell: Cell) -> float:
     """
     if cell.model.first_layer == "dense":
         return 0.0
-    parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
-    return parameters * WEIGHT_WORK
+    return cell.model.parameters(cell.dataset.shape, _classes(cell)) * WEIGHT_WORK
 
 
 def _audit_work(cell: Cell) -> float:
@@ -332,13 +289,11 @@ def _audit_work(cell: Cell) -> float:
 
 
 def no_cost(subject: Any) -> float:
-    """Return zero, the cost of stages whose cost is negligible."""
     return 0.0
 
 
 def _samples(cell: Cell, split: str) -> int:
-    sizes: dict[str, int] | None = cell.dataset.sizes
-    return ASSUMED_SAMPLES if sizes is None else sizes[split]
+    return cell.dataset.sizes[split] if cell.dataset.sizes else ASSUMED_SAMPLES
 
 
 def _classes(cell: Cell) -> int:
@@ -347,20 +302,17 @@ def _classes(cell: Cell) -> int:
 
 def _forward(cell: Cell) -> int:
     """Return the multiply-adds of one sample's forward pass."""
-    work: int = cell.model.multiply_adds(cell.dataset.shape, _classes(cell))
-    return work
+    return cell.model.multiply_adds(cell.dataset.shape, _classes(cell))
 
 
 def update_bytes(cell: Cell) -> int:
     """Return the size, in bytes, of the updates of all victims as dense single-precision values."""
-    victims: int = cell.client.victims
-    return victims * model_bytes(cell)
+    return cell.client.victims * model_bytes(cell)
 
 
 def model_bytes(cell: Cell) -> int:
     """Return the size, in bytes, of a cell's parameters as dense single-precision values."""
-    parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
-    return parameters * FLOAT_BYTES
+    return cell.model.parameters(cell.dataset.shape, _classes(cell)) * FLOAT_BYTES
 
 
 COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
@@ -370,7 +322,9 @@ COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
     "take_captured_model": (_work_of_training, model_bytes),
     "craft_parameters": (no_cost, model_bytes),
     "simulate_clients": (
-        _work_of_clients,
+        lambda cell: (
+            cell.client.gradients_per_sample * _work_of_gradient(cell) + _work_of_drift(cell)
+        ),
         lambda cell: update_bytes(cell) + _bytes_of_truth(cell),
     ),
     "take_captured_update": (no_cost, update_bytes),

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field
 from typing_extensions import override
@@ -14,8 +14,7 @@ from typing_extensions import override
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec, build_spec, parameter
 from gleak.knowledge.base import Pretraining
-from gleak.studies.axes import Axis, check_axis
-from gleak.studies.axis_labels import AxisLabels, is_control
+from gleak.studies.axis_labels import Axis, AxisLabels, check_axis, is_control
 from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
@@ -35,13 +34,7 @@ def as_list(value: object) -> object:
 
 @dataclass(frozen=True)
 class Shown:
-    """A cell whose reconstructions are shown.
-
-    Args:
-        cell: its specs.
-        reconstruction, private: its files; they do not exist if the cell was refused.
-        reason: of the refusal; empty for other cells.
-    """
+    """A cell whose reconstructions are shown; if it was refused, a reason instead of its files."""
 
     cell: Cell
     reconstruction: Path
@@ -72,7 +65,6 @@ class FigureData:
 
 
 def _replaced(value: Any, names: Instead) -> Any:
-    """Replace the texts that are metrics, also in lists and as keys."""
     if isinstance(value, str):
         return names.get(value, value)
     if isinstance(value, list):
@@ -112,20 +104,14 @@ class FigureSpec(Spec):
         fields = {key: _replaced(value, names) for key, value in self} if names else {}
         changed = {key for key, value in self if fields.get(key, value) != value}
         written = {key: fields[key] for key in fields if key in changed | self.model_fields_set}
-        figure: Any = build_spec(type(self), written) if changed else self
-        replaced: Self = figure
-        return replaced
+        return cast(Self, build_spec(type(self), written)) if changed else self
 
     def trainings(self, scale: str) -> Sequence[Pretraining]:
         """Return the trainings of knowledge that it shows at a scale; none for most kinds."""
         return ()
 
     def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Cell]]]) -> None:
-        """Check that its grids have what it needs at a scale; arguments of each as in `check`.
-
-        Raises:
-            SpecError: see `check`.
-        """
+        """Check that its grids have what it needs at a scale; arguments of each as in `check`."""
         for names, cells in grids:
             self.check(names, cells)
 
@@ -186,17 +172,12 @@ class GridFigure(FigureSpec):
 
     @override
     def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
-        """Return the cells that the figure shows; controls only if it distinguishes attacks.
-
-        Kinds without `shows_controls` show none. If the crafting is not distinguished, each control
-        is there once for all craftings.
-        """
         wanted = names.select(self.where)
         kept = [c for c in cells if all(c.specs[level] == wanted[level] for level in wanted)]
         levels = {*(axis.level for axis in self.axes), *wanted}
         if "attack" not in levels or not self.shows_controls:
             return without_controls(kept)
-        return kept if "crafting" in levels else merge_controls(kept)
+        return kept if "crafting" in levels else merge_controls(kept)  # once for all craftings
 
     @property
     def axes(self) -> list[Axis]:
@@ -219,7 +200,6 @@ class GridFigure(FigureSpec):
 
 
 def without_controls(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of attacks, without blind and the truth."""
     return [cell for cell in cells if not is_control(cell)]
 
 

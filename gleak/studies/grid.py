@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
 
-from gleak.core.errors import SpecError, error_context, nearest
+from gleak.core.errors import IncompatibleError, SpecError, error_context, nearest
 from gleak.core.registry import kinds_of, load
 from gleak.core.settings import Scale
-from gleak.core.spec import Spec
-from gleak.studies.axes import check_axis, field_values
-from gleak.studies.axis_labels import BLIND, AxisLabels, bare, canonical, read_spec
+from gleak.core.spec import Spec, format_value
+from gleak.studies.axis_labels import BLIND, AxisLabels, bare, check_axis, read_spec
 from gleak.studies.axis_values import AxisReader, AxisValue, Variants
-from gleak.studies.cell import LEVELS, SCORED_BY, TRUTH, Cell
+from gleak.studies.cell import LEVELS, SCORED_BY, TRUTH, Cell, levels_of, levels_of_truth
 from gleak.studies.own_models import check_own_model, is_own
-from gleak.studies.refusals import Refusal, check_left, levels_of, levels_of_truth, sift
-from gleak.studies.search.declaration import OWN_SPLIT, Search
+from gleak.studies.search.declaration import OWN_SPLIT, SpecSearch
 from gleak.studies.study_file import Axes, GridFile
 
 Row = Mapping[str, AxisValue]
@@ -30,14 +28,43 @@ AT_SCALES = ("zip", "exclude", "proxy_for", "networks", "no_better_than_blind")
 
 
 @dataclass(frozen=True)
-class Weak:
-    """Cells whose attack is declared to be no better than the blind control.
+class Refusal:
+    """A cell, by the specs of its levels (`levels_of`), whose specs are incompatible."""
 
-    Args:
-        cells: that the declaration matches.
-        specs: level -> the spec that these cells have in common, of the levels it names.
-        reason: why no budget of this scale makes the attack better.
-    """
+    levels: Mapping[str, str]
+    reason: str
+
+    @property
+    def row(self) -> dict[str, str]:
+        return {**self.levels, "reason": self.reason}
+
+    def __str__(self) -> str:
+        return f"{'/'.join(filter(None, self.levels.values()))}: {self.reason}"
+
+
+def sift(
+    cells: Iterable[Cell], levels: Callable[[Cell], dict[str, str]], check: Callable[[Cell], None]
+) -> tuple[list[Cell], list[Refusal]]:
+    """Return the cells that pass a check, and refusals of those for which it raises."""
+    kept, refused = [], []
+    for cell in cells:
+        try:
+            check(cell)
+            kept.append(cell)
+        except IncompatibleError as error:
+            refused.append(Refusal(levels(cell), " ".join(str(error).split())))
+    return kept, refused
+
+
+def check_left(cells: Sequence[Cell], refused: Sequence[Refusal]) -> None:
+    """Raise the first refusal as an `IncompatibleError` if no cell but controls is left."""
+    if refused and all(cell.strings().get("attack") == BLIND for cell in cells):
+        raise IncompatibleError(f"{refused[0].reason}; so no cell is left")
+
+
+@dataclass(frozen=True)
+class Weak:
+    """Cells whose attack is declared to be no better than blind, and the specs that they share."""
 
     cells: frozenset[Cell]
     specs: Mapping[str, Spec]
@@ -57,7 +84,6 @@ class Grid:
         names: values of each level and what they are called.
         searches: attack -> the search that it comes from.
         refused: what would be among the cells and truths if its specs did fit together.
-        weak: cells whose attack is declared to be no better than blind.
         networks: independent repetitions of each cell's training.
     """
 
@@ -66,7 +92,7 @@ class Grid:
     cells: list[Cell]
     truths: list[Cell]
     names: AxisLabels
-    searches: Mapping[Spec, Search] = field(default_factory=dict)
+    searches: Mapping[Spec, SpecSearch] = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
     weak: tuple[Weak, ...] = ()
     networks: int = 1
@@ -84,25 +110,22 @@ class Grid:
 
         The truth's attack is TRUTH; levels that the grid does not have are empty.
         """
-        refused = [dict(refusal.levels) for refusal in self.refused]
-        rows = [*self.computed, *refused]
-        return sorted(rows, key=self._place) if refused else rows
+        rows = [*map(levels_of, self.cells), *map(levels_of_truth, self.truths)]
+        if not self.refused:
+            return rows
+        axes = self.names.values.items()
+        return sorted(
+            [*rows, *(dict(refusal.levels) for refusal in self.refused)],
+            key=lambda row: [axis.index(row[level]) for level, axis in axes],
+        )
 
     @cached_property
     def scored_cells(self) -> list[Cell]:
         """The cell of each row of `scored`."""
         return self.names.cells(self.scored)
 
-    @property
-    def computed(self) -> list[dict[str, str]]:
-        """Rows of `scored` that have a ``scores.csv``; refused cells have none."""
-        return [*map(levels_of, self.cells), *map(levels_of_truth, self.truths)]
-
     def examined(self, data_dir: Path) -> Grid:
         """Return the grid without cells whose model is a user's own network that does not fit them.
-
-        Args:
-            data_dir: where the user keeps data.
 
         Raises:
             SpecError, IncompatibleError: there is no such network, or no attacked cell is left.
@@ -116,22 +139,11 @@ class Grid:
         refused = [*self.refused, *refused, *without_truth]
         return replace(self, cells=cells, truths=truths, refused=tuple(refused))
 
-    def _place(self, row: Mapping[str, str]) -> list[int]:
-        return [axis.index(row[level]) for level, axis in self.names.values.items()]
-
 
 class GridReader:
     """Reads a grid at the scale of a reader of axes: first its axes and labels, then its cells.
 
-    Args:
-        name: of the grid.
-        file: the grid as written.
-        reader: of the study's axes.
-        where: file, study and grid, put before an error.
-
-    Raises:
-        SpecError: an axis without values, one that ends where nothing is scored, an unknown spec, a
-            proxy for what is on no axis.
+    Errors (`SpecError`) begin with ``where``: file, study and grid.
     """
 
     def __init__(self, name: str, file: GridFile, reader: AxisReader, where: str) -> None:
@@ -139,9 +151,15 @@ class GridReader:
         self.where = f"{where}, scale {reader.scale!r}"
         with error_context(where):
             levels = _levels(file, reader)
-        self.axes = {level: _axis(level, file, reader, self.where) for level in levels}
-        paper = f"{where}, scale 'paper'"
-        self.published = {level: _axis(level, file, reader.at_paper, paper) for level in levels}
+
+        def read(reader: AxisReader) -> dict[str, list[AxisValue]]:
+            axes = {}
+            for level in levels:
+                with error_context(f"{where}, scale {reader.scale!r}, axis {level!r}"):
+                    axes[level] = reader.read(level, file)
+            return axes
+
+        self.axes, self.published = read(reader), read(reader.at_paper)
         own = getattr(file, reader.scale, None) or Axes()
         self.written = Axes(
             **{
@@ -156,10 +174,9 @@ class GridReader:
     @cached_property
     def names(self) -> AxisLabels:
         """The values of the axes with their labels, and those of the specs they substitute."""
+        variants = self.reader.variants
         with error_context(f"{self.where}, proxy_for"):
-            proxies = _proxies(
-                self.axes, self.published, self.written.proxy_for or {}, self.reader.variants
-            )
+            proxies = _proxies(self.axes, self.published, self.written.proxy_for or {}, variants)
         specs = {level: [value.spec for value in axis] for level, axis in self.axes.items()}
         if self.controls:
             specs["attack"] += [read_spec("attack", name) for name in self.controls]
@@ -174,10 +191,8 @@ class GridReader:
             bases={"attack": {v.spec: v.base for v in self.axes.get("attack", ()) if v.base}},
             zipped=self.written.zip or (),
             variants={
-                level: {
-                    **self.reader.variants.specs(level),
-                    **{value.variant: value.spec for value in axis if value.variant},
-                }
+                level: variants.specs(level)
+                | {value.variant: value.spec for value in axis if value.variant}
                 for level, axis in self.axes.items()
             },
         )
@@ -191,20 +206,20 @@ class GridReader:
                 that cannot be repeated.
             IncompatibleError: there is no cell whose specs fit together.
         """
-        where, controls = self.where, self.controls
-        rows = _combine(self.axes, self.written.zip or [], where)
-        rows = _leave_out(rows, self.written.exclude or [], self.reader.variants, where)
+        written, where, variants = self.written, self.where, self.reader.variants
+        rows = _combine(self.axes, written.zip or [], where)
+        rows = _leave_out(rows, written.exclude or [], variants, where)
         blind = AxisValue(read_spec("attack", BLIND))
         every = dict.fromkeys(map(_cell_of, rows))
-        if BLIND in controls:
+        if BLIND in self.controls:
             every |= dict.fromkeys(_cell_of({**row, "attack": blind}) for row in rows)
         _check_victims(rows, where)
         with error_context(where):
             cells, refused = sift(every, levels_of, Cell.check)
-            sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
+            sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in self.controls)
             truths, without_truth = sift(sent, levels_of_truth, Cell.check)
             check_left(cells, refused)
-        networks = self.written.networks or 1
+        networks = written.networks or 1
         with error_context(f"{where}, networks"):
             _check_networks(cells, networks)
         return Grid(
@@ -215,7 +230,7 @@ class GridReader:
             self.names,
             searches={v.spec: v.search for axis in self.axes.values() for v in axis if v.search},
             refused=(*refused, *without_truth),
-            weak=_read_weak(rows, self.written, self.reader.variants, where),
+            weak=_read_weak(rows, written, variants, where),
             networks=networks,
         )
 
@@ -236,11 +251,6 @@ def _levels(file: GridFile, reader: AxisReader) -> list[str]:
         valid = ", ".join(SCORED_BY)
         raise SpecError(f"the last axis is {last!r}; a grid ends with one of {valid}")
     return levels
-
-
-def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[AxisValue]:
-    with error_context(f"{where}, axis {level!r}"):
-        return reader.read(level, file)
 
 
 def _check_victims(rows: Sequence[Row], where: str) -> None:
@@ -297,16 +307,9 @@ def _check_level(level: str, known: Collection[str]) -> str:
 
 
 def _leave_out(
-    rows: Sequence[Row],
-    excluded: Sequence[Mapping[str, str]],
-    variants: Variants,
-    where: str,
+    rows: Sequence[Row], excluded: Sequence[Mapping[str, str]], variants: Variants, where: str
 ) -> list[Row]:
-    """Return the rows that no exclusion matches.
-
-    Raises:
-        SpecError: an exclusion that matches nothing, which is mostly a slip; or nothing is left.
-    """
+    """Return the rows that no exclusion matches; refuse exclusions that leave nothing."""
     kept = list(rows)
     for texts in excluded:
         with error_context(f"{where}, exclude {dict(texts)}"):
@@ -335,11 +338,7 @@ def _matching(rows: Sequence[Row], texts: Mapping[str, str], variants: Variants)
 def _read_weak(
     rows: Sequence[Row], written: Axes, variants: Variants, where: str
 ) -> tuple[Weak, ...]:
-    """Return the cells of each declaration that attacks are no better than blind.
-
-    Raises:
-        SpecError: a declaration matches no cell, or one that another matches, too.
-    """
+    """Return the cells of each declaration that attacks are no better than blind."""
     weak: list[Weak] = []
     for declared in written.no_better_than_blind or []:
         with error_context(f"{where}, no_better_than_blind {declared.cells}"):
@@ -389,15 +388,8 @@ def _proxies(
 
 
 def _check_networks(cells: Iterable[Cell], networks: int) -> None:
-    """Check that the trainings of cells can be repeated.
-
-    Raises:
-        SpecError: the cells have clients, or trainings without a number to change.
-        IncompatibleError: all repetitions have the same parameters.
-    """
-    if networks == 1:
-        return
-    for cell in cells:
+    """Check that the trainings of cells can be repeated, with other parameters each time."""
+    for cell in cells if networks > 1 else ():
         if "client" in cell.specs:
             raise SpecError("only grids that end with the training or the crafting have networks")
         if getattr(cell.training, "repetition", None) != 0:
@@ -410,13 +402,11 @@ def _place_of(
 ) -> tuple[str, Spec]:
     """Return the level and the value that a text means."""
     for level, axis in axes.items():
-        try:
+        with suppress(SpecError):
             spec = variants.spec(level, text)
-        except SpecError:
-            continue
-        for value in axis:
-            if text == value.variant or spec in (value.spec, value.base):
-                return level, value.spec
+            for value in axis:
+                if text == value.variant or spec in (value.spec, value.base):
+                    return level, value.spec
     known = {str(value.spec) for axis in axes.values() for value in axis}
     raise SpecError(f"{text!r} is on no axis; {nearest(text, known)}")
 
@@ -435,11 +425,11 @@ def _called(axes: Mapping[str, Sequence[AxisValue]], own: Collection[str]) -> di
 @cache
 def _forms(text: str) -> frozenset[str]:
     """Return the canonical specs that a label's key can be read as."""
-    found = set()
+    forms = set()
     for level in {*kinds_of(bare(text)), "attack"} & {*LEVELS}:
         with suppress(SpecError):
-            found.add(canonical(level, text))
-    return frozenset(found)
+            forms.add(str(read_spec(level, text)))
+    return frozenset(forms)
 
 
 def _labels(written: Mapping[str, str]) -> dict[str, str]:
@@ -447,31 +437,20 @@ def _labels(written: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_labels(labels: Iterable[str], names: Iterable[AxisLabels]) -> None:
-    """Refuse labels of what is neither a spec, nor one of its fields' values, a metric or an axis.
+    """Refuse labels of what is neither a spec, nor a value of its fields, a metric or an axis.
 
-    Args:
-        labels: what has one.
-        names: of the grids that they are for, at every scale; read until all labels are known.
-
-    Raises:
-        SpecError: the first such label, with the nearest valid one.
+    The grids that they are for, at every scale, are read until all labels are known.
     """
     unknown, known = [text for text in labels if not _forms(text)], {*load("metric"), *LEVELS}
     grids = iter(names)
     while unknown and (grid := next(grids, None)) is not None:
-        known |= _named(grid)
+        for spec in (spec for axis in grid.axes.values() for spec in axis):
+            known |= {str(spec), spec.name, *(format_value(value) for _, value in spec)}
         unknown = [
             text for text in unknown if not ({text, bare(text)} & known or _is_axis(text, grid))
         ]
     for text in unknown:
         raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")
-
-
-def _named(names: AxisLabels) -> set[str]:
-    """Return the values of a grid's axes, those of their fields, and their names."""
-    pairs = [(level, text) for level, axis in names.values.items() for text in axis]
-    inside = {value for level, text in pairs for value in field_values(level, text)}
-    return {name for _, text in pairs for name in (text, bare(text))} | inside
 
 
 def _is_axis(text: str, names: AxisLabels) -> bool:

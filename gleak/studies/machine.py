@@ -29,8 +29,6 @@ from gleak.runtime.user_cache import cache_path, check_home, exists
 REFERENCE_SECONDS = 0.0332
 """CPU seconds of one evaluation of `_attack_seconds` on the reference machine."""
 VICTIMS, SAMPLES, SHAPE, CLASSES = 16, 4, (3, 32, 32), 10
-SHORT, LONG, REPEATS = 5, 25, 3
-"""Evaluations of two attacks, whose difference has no fixed costs; runs of each, least counts."""
 START_SECONDS = {"fork": 0.3, "spawn": 2.2}
 """CPU seconds of a job with little work on the reference machine, by how jobs are started."""
 
@@ -50,12 +48,7 @@ class Speed(BaseModel):
 
 @dataclass(frozen=True)
 class Machine:
-    """Properties of a machine that estimates depend on.
-
-    Args:
-        start_method: how jobs are started.
-        speed: as measured; None for that of the reference machine.
-    """
+    """A machine: how it starts jobs, and its speed; None: that of the reference machine."""
 
     start_method: Literal["fork", "spawn"] = "fork"
     speed: Speed | None = None
@@ -67,15 +60,7 @@ class Machine:
 
     @classmethod
     def configured(cls, settings: Settings, file: Path | None = None) -> Machine:
-        """Return this machine, as the configuration uses it.
-
-        Args:
-            settings: configuration of the workflow.
-            file: speed file; default `speed_file`.
-
-        Raises:
-            DataError: the file is damaged.
-        """
+        """Return this machine, with its speed from a file, by default `speed_file`."""
         forked = settings.start_method == "fork" and settings.device != "cuda" and SUPPORTED
         return cls("fork" if forked else "spawn", read_speed(file or speed_file()))
 
@@ -86,11 +71,7 @@ def speed_file() -> Path:
 
 
 def read_speed(file: Path) -> Speed | None:
-    """Return the content of a speed file; None if there is none.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """Return the content of a speed file; None if there is none."""
     if not exists(file):
         return None
     try:
@@ -101,27 +82,20 @@ def read_speed(file: Path) -> Speed | None:
 
 
 def write_speed(speed: Speed, file: Path) -> None:
-    """Write a speed file.
-
-    Raises:
-        ArtifactError: it could not be written, or the user has no home folder.
-    """
     with atomic(check_home(file)) as temporary:
         temporary.write_text(f"{speed.model_dump_json(indent=2)}\n")
 
 
 def measure_speed() -> Speed:
-    """Measure the speed of one core of this machine in CPU seconds; takes about five of them."""
+    """Measure the speed of one core of this machine in CPU seconds; takes about five of them.
+
+    The difference between a short and a long attack has no fixed costs.
+    """
     prepare_cpu(1)
     observation = _observe()
-    seconds = {
-        evaluations: min(_attack_seconds(observation, evaluations) for _ in range(REPEATS))
-        for evaluations in (SHORT, LONG)
-    }
-    each = (seconds[LONG] - seconds[SHORT]) / (LONG - SHORT)
-    return Speed(
-        speed=float(f"{REFERENCE_SECONDS / each:.3g}"), host=platform.node(), measured=date.today()
-    )
+    short, long = (min(_attack_seconds(observation, n) for _ in range(3)) for n in (5, 25))
+    speed = float(f"{REFERENCE_SECONDS / ((long - short) / 20):.3g}")
+    return Speed(speed=speed, host=platform.node(), measured=date.today())
 
 
 def _observe() -> Observation:
@@ -147,7 +121,6 @@ def _observe() -> Observation:
 
 
 def _attack_seconds(observation: Observation, evaluations: int) -> float:
-    """Return the CPU seconds of an attack with this number of evaluations."""
     attack = parse("attack", f"invertgrad+iterations={evaluations}+labels=known")
     began = time.process_time()
     attack.reconstruct(observation)

@@ -18,9 +18,6 @@ from gleak.models.examination import check_trainable
 from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.studies.cell import Cell
 
-KEPT = 4
-"""Number of built networks that are cached."""
-
 
 def is_own(cell: Cell) -> bool:
     """Return True if a cell's model is user-defined."""
@@ -28,14 +25,10 @@ def is_own(cell: Cell) -> bool:
 
 
 def check_own_model(cell: Cell, data_dir: Path) -> None:
-    """Raise an error if a cell's user-defined network is missing or cannot be used.
+    """Check that a cell's user-defined network can be used.
 
     Cells of other models pass, and so do cells whose number of classes is unknown until their data
     are downloaded.
-
-    Args:
-        cell: truncated after any level.
-        data_dir: the user's data folder.
 
     Raises:
         SpecError: the module or function does not exist.
@@ -65,7 +58,7 @@ def _checks(cell: Cell, network: torch.nn.Module, classes: int) -> dict[str, Cal
         checks["crafting"] = partial(cell.crafting.check_network, network, shape, classes)
     if "client" in cell.specs:
         checks["client"] = partial(cell.client.check_network, network, shape)
-        network = _run_by_clients(network, cell.client.batch_norm)
+        network = _cached_run_by_clients(network, cell.client.batch_norm)
     if "defense" in cell.specs:
         checks["defense"] = partial(cell.defense.check_network, network, shape)
     if "attack" in cell.specs:
@@ -73,39 +66,30 @@ def _checks(cell: Cell, network: torch.nn.Module, classes: int) -> dict[str, Cal
     return checks
 
 
-@lru_cache(KEPT)
-def _run_by_clients(network: torch.nn.Module, batch_norm: str) -> torch.nn.Module:
-    """Return the network as clients run it, always the same, as its checks are cached."""
-    return run_by_clients(network, batch_norm)
+_cached_run_by_clients = lru_cache(4)(run_by_clients)
+"""Returns the same network each time, as its checks are cached."""
 
 
-@lru_cache(KEPT)
+@lru_cache(4)
 def _built(model: ModelSpec, shape: tuple[int, ...], classes: int) -> torch.nn.Module | GleakError:
     """Return the network in evaluation mode, or the error that building it raised."""
     try:
-        return _build(model, shape, classes)
-    except GleakError as error:
-        return error
-
-
-def _build(model: ModelSpec, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-    try:
         with drawing_from(torch_stream(0, "construction")):
             network = model.build(shape, classes)
-    except GleakError:
-        raise
+    except GleakError as error:
+        return error
     except Exception as error:
-        raise IncompatibleError(
+        return IncompatibleError(
             f"model {model}: its factory, called with shape {shape} and {classes} classes, raises "
             f"{type(error).__name__}: {error}"
-        ) from error
+        )
     if not isinstance(network, torch.nn.Module):
         kind = type(network).__name__
-        raise IncompatibleError(
+        return IncompatibleError(
             f"model {model}: its factory returns a {kind}, not a torch.nn.Module"
         )
     try:
         check_trainable(network.eval(), shape, classes)
     except IncompatibleError as error:
-        raise IncompatibleError(f"model {model}, samples of shape {shape}: {error}") from None
+        return IncompatibleError(f"model {model}, samples of shape {shape}: {error}")
     return network

@@ -9,7 +9,7 @@ from typing import Any
 from gleak.core.settings import Scale
 from gleak.knowledge.base import Pretraining
 from gleak.studies.cell import SCORED_BY, Cell
-from gleak.studies.search.declaration import Search
+from gleak.studies.search.declaration import SpecSearch
 from gleak.studies.study import Study
 
 CAPTURED = "captured"
@@ -17,13 +17,7 @@ CAPTURED = "captured"
 
 @dataclass(frozen=True)
 class Shard:
-    """A share of the victims of a cell.
-
-    Args:
-        cell: the cell with all its victims.
-        number: index of the share, from 1.
-        count: number of shares.
-    """
+    """A share of the victims of a cell, by its number from 1."""
 
     cell: Cell
     number: int
@@ -31,20 +25,12 @@ class Shard:
 
     @property
     def wildcards(self) -> dict[str, Any]:
-        """Value of each wildcard of its path."""
         return {**self.cell.strings(), "shard": self.number, "shards": self.count}
 
 
 @dataclass(frozen=True)
 class StudyPart:
-    """A grid, figure or search of a study at one scale, or the whole study.
-
-    Args:
-        study: the study.
-        scale: one of `gleak.core.settings.SCALES`.
-        wildcard: ``grid``, ``figure`` or ``search``; empty for the whole study.
-        name: of the grid, figure or search.
-    """
+    """A grid, figure or search of a study at one scale, by its wildcard and name, or the study."""
 
     study: Study
     scale: Scale
@@ -53,13 +39,11 @@ class StudyPart:
 
     @property
     def wildcards(self) -> dict[str, Any]:
-        """Value of each wildcard of its path."""
         own = {self.wildcard: self.name} if self.wildcard else {}
         return {"study": self.study.name, "scale": self.scale, **own}
 
     @property
-    def search(self) -> Search:
-        """The search of this name; only valid if ``wildcard`` is ``search``."""
+    def search(self) -> SpecSearch:
         return self.study.search(self.name, self.scale)
 
     def __hash__(self) -> int:
@@ -71,13 +55,7 @@ Subject = Cell | Shard | Pretraining | StudyPart
 
 @dataclass(frozen=True)
 class Made:
-    """A file that a stage creates.
-
-    Args:
-        rule: name of the stage.
-        output: name of the file among the stage's outputs.
-        subject: what the job is about, for example a cell.
-    """
+    """A file that a stage creates: an output of its rule, about a subject."""
 
     rule: str
     output: str
@@ -88,18 +66,15 @@ Inputs = dict[str, Made | list[Made]]
 
 
 def files_in(inputs: Inputs) -> list[Made]:
-    """Return all files that are read."""
     parts = [[part] if isinstance(part, Made) else part for part in inputs.values()]
     return [made for part in parts for made in part]
 
 
 def dataset_of(cell: Cell | Pretraining) -> Made:
-    """Return the file with the samples of a cell's dataset."""
     return Made("prepare_dataset", "dataset", Cell({"dataset": cell.dataset}))
 
 
 def model_of(cell: Cell) -> Made:
-    """Return the file with the parameters of a cell's model after its training."""
     rule = "take_captured_model" if cell.training.name == CAPTURED else "train_model"
     return Made(rule, "model", cell.upto("training"))
 
@@ -112,7 +87,6 @@ def parameters_of(cell: Cell) -> Made:
 
 
 def update_of(cell: Cell) -> Made:
-    """Return the file with the updates that a cell's clients send."""
     rule = "take_captured_update" if cell.client.name == CAPTURED else "simulate_clients"
     return Made(rule, "sent", cell.upto("defense"))
 
@@ -124,17 +98,14 @@ def truth_of(cell: Cell, output: str = "private") -> Made:
 
 
 def knowledge_of(trainings: Iterable[Pretraining]) -> list[Made]:
-    """Return the files with knowledge that was trained on public data."""
     return [Made("train_knowledge", "knowledge", training) for training in trainings]
 
 
 def reconstruction_of(cell: Cell, output: str = "reconstruction") -> Made:
-    """Return the file with the reconstruction of a cell's attack."""
     return Made("attack", output, cell)
 
 
 def scores_of(cell: Cell) -> Made:
-    """Return the file with the scores of a cell, whatever level it ends with."""
     return Made(SCORED_BY[cell.end], "scores", cell)
 
 
@@ -154,14 +125,14 @@ def reads_of_attack(cell: Cell) -> Inputs:
     }
 
 
-def shards_of(cell: Cell, count: int) -> list[Shard]:
+def shards_of(cell: Subject, count: int) -> list[Shard]:
     """Return non-empty shares of a cell's victims."""
+    assert isinstance(cell, Cell)
     count = min(count, cell.client.victims)
     return [Shard(cell, number, count) for number in range(1, count + 1)]
 
 
 def reads_of_score(cell: Cell) -> Inputs:
-    """Return the truth, the reconstruction, and the knowledge used by the attack and by scoring."""
     return {
         "private": truth_of(cell),
         "reconstruction": reconstruction_of(cell),
@@ -172,12 +143,10 @@ def reads_of_score(cell: Cell) -> Inputs:
 
 
 def reads_of_clients(cell: Cell) -> Inputs:
-    """Return the samples and the broadcast parameters."""
     return {"dataset": dataset_of(cell), "parameters": parameters_of(cell)}
 
 
 def reads_of_search(part: StudyPart) -> Inputs:
-    """Return the inputs of the attack and the truth of victims from the train split."""
     cell = part.search.cell
     return {**reads_of_attack(cell), "private": truth_of(cell)}
 
@@ -190,7 +159,6 @@ def reads_of_table(part: StudyPart) -> Inputs:
 
 
 def table_of(part: StudyPart, grid: str) -> Made:
-    """Return the table with the scores of a grid of a study."""
     return Made("tabulate", "table", StudyPart(part.study, part.scale, "grid", grid))
 
 
@@ -206,5 +174,4 @@ def reads_of_figure(part: StudyPart) -> Inputs:
 
 
 def reads_of_verdicts(part: StudyPart) -> Inputs:
-    """Return the tables of all grids."""
     return {"tables": [table_of(part, grid) for grid in part.study.grids]}

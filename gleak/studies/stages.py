@@ -17,7 +17,6 @@ from gleak.studies.cell import LEVELS, TRUTH, Cell
 from gleak.studies.stage_files import (
     Inputs,
     Made,
-    Shard,
     Subject,
     dataset_of,
     files_in,
@@ -38,8 +37,8 @@ STUDY = "studies/{study}/{scale}"
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Memory of a job in megabytes: a base plus a number of copies of its update or model."""
+class JobMemory:
+    """Megabytes of a job: a base plus a number of copies of its update or model."""
 
     base: int
     copies: int = 0
@@ -67,10 +66,10 @@ class Stage:
     rule: str
     folder: str
     outputs: Mapping[str, str | tuple[str, ...]]
-    memory: Memory
-    minutes: int
-    reads: Callable[[Any], Inputs]
     code: str
+    memory: JobMemory = JobMemory(4000)
+    minutes: int = 30
+    reads: Callable[[Any], Inputs] = lambda subject: {}
     levels: tuple[str, ...] = ()
     reads_else: str = ""
     gpu: Literal["none", "optional", "requested"] = "none"
@@ -96,7 +95,6 @@ class Stage:
 
 
 def path_of(made: Made, results: Path) -> Path:
-    """Return the path of a file."""
     stage, subject = STAGES[made.rule], made.subject
     file = stage.outputs.get(made.output, made.output)
     wildcards = subject.strings() if isinstance(subject, Cell | Pretraining) else subject.wildcards
@@ -119,87 +117,80 @@ STAGES: dict[str, Stage] = {
             "prepare_dataset",
             upto("dataset"),
             {"dataset": "dataset.h5"},
-            Memory(4000),
-            60,
-            lambda cell: {},
-            "gleak.data.prepare",
-            ("dataset",),
+            minutes=60,
+            code="gleak.data.prepare",
+            levels=("dataset",),
             reads_else="bundled files, an image folder, or torchvision's download",
         ),
         Stage(
             "train_model",
             upto("training"),
             {"model": "model.h5"},
-            Memory(4000),
-            240,
-            lambda cell: {"dataset": dataset_of(cell)},
-            "gleak.training.train_model",
-            ("model", "training"),
+            minutes=240,
+            reads=lambda cell: {"dataset": dataset_of(cell)},
+            code="gleak.training.train_model",
+            levels=("model", "training"),
             gpu="requested",
         ),
         Stage(
             "take_captured_model",
             upto("training"),
             {"model": "model.h5"},
-            Memory(4000, 2, "model"),
-            30,
-            lambda cell: {"dataset": dataset_of(cell)},
-            "gleak.captures.take",
-            ("model",),
+            memory=JobMemory(4000, 2, "model"),
+            reads=lambda cell: {"dataset": dataset_of(cell)},
+            code="gleak.captures.take",
+            levels=("model",),
             reads_else="the model of a capture",
         ),
         Stage(
             "train_knowledge",
             "knowledge/{dataset}/{knowledge}",
             {"knowledge": "knowledge.h5", "provenance": "provenance.json"},
-            Memory(8000),
-            720,
-            lambda pretraining: {"dataset": dataset_of(pretraining)},
-            "gleak.knowledge.train_knowledge",
-            ("knowledge",),
+            memory=JobMemory(8000),
+            minutes=720,
+            reads=lambda pretraining: {"dataset": dataset_of(pretraining)},
+            code="gleak.knowledge.train_knowledge",
+            levels=("knowledge",),
             gpu="requested",
         ),
         Stage(
             "craft_parameters",
             upto("crafting"),
             {"parameters": "parameters.h5", "secret": "secret.h5"},
-            Memory(4000, 3, "model"),
-            30,
-            lambda cell: {"model": model_of(cell)},
-            "gleak.crafting.base",
-            ("model", "crafting"),
+            memory=JobMemory(4000, 3, "model"),
+            reads=lambda cell: {"model": model_of(cell)},
+            code="gleak.crafting.base",
+            levels=("model", "crafting"),
         ),
         Stage(
             "simulate_clients",
             upto("defense"),
             {"sent": "update.h5", "private": "private.h5", "granted": _GRANTED},
-            Memory(4000, 3),
-            60,
-            reads_of_clients,
-            "gleak.simulation.simulate",
-            ("model", "client", "defense"),
+            memory=JobMemory(4000, 3),
+            minutes=60,
+            reads=reads_of_clients,
+            code="gleak.simulation.simulate",
+            levels=("model", "client", "defense"),
             gpu="optional",
         ),
         Stage(
             "take_captured_update",
             upto("defense"),
             {"sent": "update.h5"},
-            Memory(2000, 3),
-            30,
-            lambda cell: {},
-            "gleak.captures.take",
-            ("client",),
+            memory=JobMemory(2000, 3),
+            code="gleak.captures.take",
+            levels=("client",),
             reads_else="the update of a capture",
         ),
         Stage(
             "take_captured_truth",
             upto("defense"),
             {"private": "private.h5", "granted": _GRANTED},
-            Memory(4000, 3),
-            60,
-            reads_of_clients,
-            "gleak.captures.take",
-            ("model", "client"),
+            memory=JobMemory(4000, 3),
+            minutes=60,
+            reads=reads_of_clients,
+            code="gleak.captures.take",
+            levels=("model", "client"),
             reads_else="the truth of a capture",
             gpu="optional",
         ),
@@ -207,22 +198,22 @@ STAGES: dict[str, Stage] = {
             "attack",
             upto("attack"),
             _ATTACK,
-            Memory(6000, 3),
-            240,
-            reads_of_attack,
-            "gleak.attacks.run_attack",
-            ("model", "attack"),
+            memory=JobMemory(6000, 3),
+            minutes=240,
+            reads=reads_of_attack,
+            code="gleak.attacks.run_attack",
+            levels=("model", "attack"),
             gpu="requested",
         ),
         Stage(
             "attack_shard",
             upto("attack", "/shards/{shard}-of-{shards}"),
             _ATTACK,
-            Memory(6000, 3),
-            240,
-            lambda shard: reads_of_attack(shard.cell),
-            "gleak.attacks.run_attack",
-            ("model", "attack"),
+            memory=JobMemory(6000, 3),
+            minutes=240,
+            reads=lambda shard: reads_of_attack(shard.cell),
+            code="gleak.attacks.run_attack",
+            levels=("model", "attack"),
             gpu="requested",
             log="attack",
         ),
@@ -230,50 +221,46 @@ STAGES: dict[str, Stage] = {
             "gather_shards",
             upto("attack"),
             _ATTACK,
-            Memory(4000),
-            30,
-            lambda shards: {
+            reads=lambda shards: {
                 "reconstructions": [Made("attack_shard", "reconstruction", one) for one in shards]
             },
-            "gleak.attacks.run_attack",
+            code="gleak.attacks.run_attack",
         ),
         Stage(
             "score",
             upto("attack"),
             _SCORES,
-            Memory(3000),
-            30,
-            reads_of_score,
-            "gleak.metrics.score",
+            memory=JobMemory(3000),
+            reads=reads_of_score,
+            code="gleak.metrics.score",
         ),
         Stage(
             "score_truth",
             upto("defense", f"/{TRUTH}"),
             _SCORES,
-            Memory(3000),
-            30,
-            lambda cell: {"private": truth_of(cell)},
-            "gleak.metrics.score",
+            memory=JobMemory(3000),
+            reads=lambda cell: {"private": truth_of(cell)},
+            code="gleak.metrics.score",
             log="score",
         ),
         Stage(
             "score_model",
             upto("training"),
             _SCORES,
-            Memory(2000),
-            10,
-            lambda cell: {"model": model_of(cell)},
-            "gleak.metrics.score",
+            memory=JobMemory(2000),
+            minutes=10,
+            reads=lambda cell: {"model": model_of(cell)},
+            code="gleak.metrics.score",
         ),
         Stage(
             "score_parameters",
             upto("crafting"),
             _SCORES,
-            Memory(4000, 4, "model"),
-            60,
-            reads_of_clients,
-            "gleak.metrics.score",
-            ("model",),
+            memory=JobMemory(4000, 4, "model"),
+            minutes=60,
+            reads=reads_of_clients,
+            code="gleak.metrics.score",
+            levels=("model",),
         ),
         Stage(
             "search",
@@ -283,10 +270,10 @@ STAGES: dict[str, Stage] = {
                 "chosen": "searches/{search}/chosen.yaml",
                 "provenance": "searches/{search}/provenance.json",
             },
-            Memory(6000, 3),
-            720,
-            reads_of_search,
-            "gleak.studies.search.run",
+            memory=JobMemory(6000, 3),
+            minutes=720,
+            reads=reads_of_search,
+            code="gleak.studies.search.run",
             gpu="requested",
             log="{search}.search",
             reads_else="what `attack` reads, and `private.h5` of victims from the train split",
@@ -295,10 +282,10 @@ STAGES: dict[str, Stage] = {
             "tabulate",
             STUDY,
             {"table": "grids/{grid}.csv"},
-            Memory(2000),
-            10,
-            reads_of_table,
-            "gleak.figures.tabulate",
+            memory=JobMemory(2000),
+            minutes=10,
+            reads=reads_of_table,
+            code="gleak.figures.tabulate",
             log="{grid}.tabulate",
             reads_else="`scores.csv` of the grid's cells",
         ),
@@ -306,10 +293,10 @@ STAGES: dict[str, Stage] = {
             "draw",
             STUDY,
             {"picture": "{figure}.svg", "numbers": "{figure}.csv", "bitmap": "{figure}.png"},
-            Memory(2000),
-            10,
-            reads_of_figure,
-            "gleak.figures.draw",
+            memory=JobMemory(2000),
+            minutes=10,
+            reads=reads_of_figure,
+            code="gleak.figures.draw",
             reads_else="tables of its grids; `reconstruction.h5` and `private.h5` of the images it "
             "shows; `knowledge.h5` whose losses it draws; the study, the published numbers",
             log="{figure}.draw",
@@ -317,15 +304,11 @@ STAGES: dict[str, Stage] = {
         Stage(
             "judge",
             STUDY,
-            {
-                "csv": "expectations.csv",
-                "markdown": "expectations.md",
-                "page": "expectations.html",
-            },
-            Memory(2000),
-            10,
-            reads_of_verdicts,
-            "gleak.figures.judge",
+            {"csv": "expectations.csv", "markdown": "expectations.md", "page": "expectations.html"},
+            memory=JobMemory(2000),
+            minutes=10,
+            reads=reads_of_verdicts,
+            code="gleak.figures.judge",
             reads_else="the tables of all grids, the study, the published numbers",
         ),
     )
@@ -333,12 +316,7 @@ STAGES: dict[str, Stage] = {
 
 
 def jobs_behind(targets: Iterable[Made], shards: int = 1) -> Iterator[tuple[Stage, Subject]]:
-    """Yield every job needed to create the targets, once each.
-
-    Args:
-        targets: files to create.
-        shards: number of jobs that one attack is split into.
-    """
+    """Yield every job needed to create the targets, once each; each attack in some shards."""
     waiting, seen = list(targets), set()
     while waiting:
         made = waiting.pop()
@@ -348,9 +326,4 @@ def jobs_behind(targets: Iterable[Made], shards: int = 1) -> Iterator[tuple[Stag
             continue
         seen.add((stage.rule, subject))
         yield stage, subject
-        waiting += files_in(stage.reads(_shares(subject, shards) if by_shards else subject))
-
-
-def _shares(subject: Subject, count: int) -> list[Shard]:
-    assert isinstance(subject, Cell)
-    return shards_of(subject, count)
+        waiting += files_in(stage.reads(shards_of(subject, shards) if by_shards else subject))

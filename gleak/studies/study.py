@@ -5,12 +5,12 @@ Snakemake imports this module to build its graph, so nothing heavy is imported.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from gleak.core.errors import SpecError, error_context, nearest
 from gleak.core.registry import find, load
@@ -20,25 +20,20 @@ from gleak.core.yaml_input import load_mapping, read_model
 from gleak.metrics.base import MetricSpec
 from gleak.studies.axis_labels import AxisLabels, read_metric
 from gleak.studies.axis_values import AxisReader
-from gleak.studies.captions import Conditions, caption, summarise_conditions
+from gleak.studies.captions import caption, summarise_conditions
 from gleak.studies.cell import Cell
 from gleak.studies.claims import Expectation, sort_of, written_claims
 from gleak.studies.figure_spec import FigureSpec, GridFigure, Instead
-from gleak.studies.grid import Grid, GridReader, check_labels
-from gleak.studies.refusals import Refusal
+from gleak.studies.grid import Grid, GridReader, Refusal, check_labels
 from gleak.studies.search.chosen import Adopted, chosen_file, read_choices
-from gleak.studies.search.declaration import Search, SearchFile, read_search
+from gleak.studies.search.declaration import SearchFile, SpecSearch, read_search
 from gleak.studies.study_file import GridFile, StudyFile, inherited
 
 T = TypeVar("T")
 
 
 class AtScales(Mapping[str, T]):
-    """Mapping from every scale to a value that is computed when it is first used.
-
-    Args:
-        compute: value at a scale.
-    """
+    """Mapping from every scale to a value that is computed when it is first used."""
 
     def __init__(self, compute: Callable[[Scale], T]) -> None:
         self._compute = cache(compute)
@@ -76,7 +71,7 @@ class Study:
     grids: Mapping[str, Mapping[str, Grid]]
     figures: Mapping[str, FigureSpec]
     expectations: list[Expectation]
-    searches: Mapping[str, Mapping[str, Search]]
+    searches: Mapping[str, Mapping[str, SpecSearch]]
     metrics: Mapping[str, Instead] = field(default_factory=dict)
 
     def grid(self, name: str, scale: str) -> Grid:
@@ -98,10 +93,6 @@ class Study:
 
         These cells become refusals. Nothing is built if no model is user-defined.
 
-        Args:
-            scale: scale at which networks are built.
-            data_dir: the user's data folder.
-
         Raises:
             SpecError: the scale is unknown, or a module or function does not exist.
             IncompatibleError: a grid has no attacked cell left.
@@ -114,25 +105,15 @@ class Study:
         return replace(self, grids=grids)
 
     def refused(self, scale: str) -> dict[str, tuple[Refusal, ...]]:
-        """Return the refused cells of each grid at a scale."""
         return {name: scales[scale].refused for name, scales in self.grids.items()}
 
-    def search(self, name: str, scale: str) -> Search:
-        """Return a search at a scale.
-
-        Raises:
-            SpecError: the search or scale is unknown.
-        """
+    def search(self, name: str, scale: str) -> SpecSearch:
         with error_context(f"study {self.name!r}"):
-            search: Search = _known("scale", scale, _known("search", name, self.searches))
+            search: SpecSearch = _known("scale", scale, _known("search", name, self.searches))
         return search
 
     def check_choices(self) -> None:
-        """Raise an error if a search has changed since its result was adopted.
-
-        Raises:
-            SpecError: a search has changed; names the first, and its scale.
-        """
+        """Raise a `SpecError` if a search has changed since its result was adopted."""
         for scales in self.searches.values():
             for scale, search in scales.items():
                 with error_context(f"study {self.name!r}, scale {scale!r}"):
@@ -144,17 +125,12 @@ class Study:
         return [search.substitute for search in searches if search.substitute]
 
     def figure(self, name: str, scale: str = "paper") -> FigureSpec:
-        """Return a figure's spec, with the metrics that are measured at a scale.
-
-        Raises:
-            SpecError: the figure is unknown.
-        """
+        """Return a figure's spec, with the metrics that are measured at a scale."""
         with error_context(f"study {self.name!r}"):
-            found: FigureSpec = _known("figure", name, self.figures)
-        return found.measuring(self.metrics.get(scale, {}))
+            figure: FigureSpec = _known("figure", name, self.figures)
+        return figure.measuring(self.metrics.get(scale, {}))
 
     def claims(self, scale: str) -> list[Expectation]:
-        """Return the expectations, with the metrics that are measured at a scale."""
         instead = self.metrics.get(scale, {})
         return [
             claim.model_copy(update={"metric": instead.get(claim.metric, claim.metric)})
@@ -176,12 +152,11 @@ class Study:
         grids = zip(self.drawn(figure, scale), self.drawn(figure, "paper"), strict=True)
         return caption(self.figure(figure), list(grids), scale)
 
-    def conditions(self, figure: str, scale: str) -> Conditions:
+    def conditions(self, figure: str, scale: str) -> Mapping[str, str]:
         """Return the conditions that are printed below a figure; see `summarise_conditions`."""
         return summarise_conditions(self.figure(figure), self.drawn(figure, scale), scale)
 
     def position(self, figure: str) -> int:
-        """Return the place of a figure in the order of the study file, from 1."""
         return list(self.figures).index(figure) + 1
 
     def drawn(self, figure: str, scale: str) -> list[Grid]:
@@ -189,27 +164,21 @@ class Study:
         return [self.grid(name, scale) for name in self.figure(figure).grids]
 
     def shown_cells(self, figure: str, scale: str) -> list[Cell]:
-        """Return the cells whose reconstructions a figure shows, refused cells included.
-
-        Empty if the figure plots scores.
-        """
+        """Return the cells whose reconstructions a figure shows, with refused ones."""
         spec = self.figure(figure)
-        if spec.needs != "reconstructions":
-            return []
-        grids = self.drawn(figure, scale)
+        grids = self.drawn(figure, scale) if spec.needs == "reconstructions" else []
         return [c for g in grids for c in spec.chosen(g.names, g.scored_cells)]
 
     def shown(self, figure: str, scale: str) -> list[Cell]:
-        """Return the cells whose reconstructions a figure needs; empty if it plots scores."""
+        """Return the cells whose reconstructions a figure reads."""
         shown = set(self.shown_cells(figure, scale))
-        grids = self.drawn(figure, scale)
-        return [cell for grid in grids for cell in grid.cells if cell in shown]
+        return [cell for grid in self.drawn(figure, scale) for cell in grid.cells if cell in shown]
 
 
 def _shown_metrics(
     figures: Iterable[FigureSpec], claims: Iterable[Expectation]
 ) -> Iterator[tuple[str, str]]:
-    """Iterate over pairs of a grid and a metric of it that a figure or claim shows."""
+    """Yield pairs of a grid and a metric of it that a figure or claim shows."""
     for figure in figures:
         if isinstance(figure, GridFigure):
             yield from ((figure.grid, metric) for metric in figure.used_metrics)
@@ -225,7 +194,7 @@ def load_study(path: Path | str, scales: Sequence[Scale] = SCALES) -> Study:
 
     Args:
         path: of the study file.
-        scales: scales at which grids are read and checked; at the others, when they are first used.
+        scales: at which grids are read and checked; at the others, when they are first used.
 
     Raises:
         SpecError: the file is invalid; names the file, study, grid, scale and axis, and the nearest
@@ -257,35 +226,22 @@ def build_study(
     scales: Sequence[Scale] = SCALES,
     adopted: Adopted | None = None,
 ) -> Study:
-    """Return a study and check it.
-
-    Args:
-        study_name: of the study, part of the paths of its tables and figures.
-        file: its content.
-        where: put before errors.
-        scales: as in `load_study`.
-        adopted: results of its searches by scale.
-
-    Raises:
-        SpecError, IncompatibleError: see `load_study`.
-    """
+    """Return a study of a file's content; errors begin with ``where``, the rest as `load_study`."""
     return _StudyReader(study_name, file, where, scales, adopted or {}).read()
 
 
+@dataclass
 class _StudyReader:
     """Reads a study; grids are checked at some scales, read at the others when first used."""
 
-    def __init__(
-        self,
-        study_name: str,
-        file: StudyFile,
-        where: str,
-        scales: Sequence[Scale],
-        adopted: Adopted,
-    ) -> None:
-        self.study_name, self.file, self.where = study_name, file, where
-        self.scales, self.adopted = scales, adopted
-        self.searches: dict[str, AtScales[Search]] = {}
+    study_name: str
+    file: StudyFile
+    where: str
+    scales: Sequence[Scale]
+    adopted: Adopted
+
+    def __post_init__(self) -> None:
+        self.searches: dict[str, AtScales[SpecSearch]] = {}
         self.grid_readers: dict[str, AtScales[GridReader]] = {}
         self.grids: dict[str, AtScales[Grid]] = {}
         self.readers = AtScales(
@@ -293,11 +249,6 @@ class _StudyReader:
                 self.file, scale, {name: search[scale] for name, search in self.searches.items()}
             )
         )
-
-    @property
-    def _every_scale(self) -> list[Scale]:
-        """All scales, those that are checked first."""
-        return [*self.scales, *(scale for scale in SCALES if scale not in self.scales)]
 
     def read(self) -> Study:
         self._read_searches()
@@ -329,22 +280,24 @@ class _StudyReader:
                 written = inherited(name, self.file.searches, merged=SCALES)
             place = f"{self.where}, search {name!r}"
             file = read_model(SearchFile, written, place)
+            self.searches[name] = AtScales(
+                partial(self._read_search, name, file, place, {**self.searches})
+            )
 
-            def read(
-                scale: Scale,
-                name: str = name,
-                file: SearchFile = file,
-                place: str = place,
-                earlier: Mapping[str, AtScales[Search]] = {**self.searches},
-            ) -> Search:
-                with error_context(f"{place}, scale {scale!r}"):
-                    search = read_search(name, file.at(scale), file.patches(scale))
-                    if file.after is not None:
-                        search = search.after(_known("earlier search", file.after, earlier)[scale])
-                    entry = self.adopted.get(scale, {}).get(name)
-                    return search if entry is None else search.adopting(entry)
-
-            self.searches[name] = AtScales(read)
+    def _read_search(
+        self,
+        name: str,
+        file: SearchFile,
+        place: str,
+        earlier: Mapping[str, AtScales[SpecSearch]],
+        scale: Scale,
+    ) -> SpecSearch:
+        with error_context(f"{place}, scale {scale!r}"):
+            search = read_search(name, file.at(scale), file.patches(scale))
+            if file.after is not None:
+                search = search.after(_known("earlier search", file.after, earlier)[scale])
+            entry = self.adopted.get(scale, {}).get(name)
+            return search if entry is None else search.adopting(entry)
 
     def _read_grids(self) -> None:
         """Read the grids, at the scales that are checked."""
@@ -357,8 +310,8 @@ class _StudyReader:
                 written = inherited(name, self.file.grids, merged=("labels", *SCALES))
             files[name] = read_model(GridFile, written, f"{self.where}, grid {name!r}")
         for name, file in files.items():
-            self.grid_readers[name] = AtScales(self._grid_reader(name, file))
-            self.grids[name] = AtScales(self._grid(name))
+            self.grid_readers[name] = AtScales(partial(self._grid_reader, name, file))
+            self.grids[name] = AtScales(partial(self._grid, name))
         for grid in self.grids.values():
             for scale in self.scales:
                 _ = grid[scale]
@@ -371,19 +324,16 @@ class _StudyReader:
             for scale in self.scales:
                 self.readers[scale].check_patches()
 
-    def _grid_reader(self, name: str, file: GridFile) -> Callable[[Scale], GridReader]:
-        where = f"{self.where}, grid {name!r}"
-        return lambda scale: GridReader(name, file, self.readers[scale], where)
+    def _grid_reader(self, name: str, file: GridFile, scale: Scale) -> GridReader:
+        return GridReader(name, file, self.readers[scale], f"{self.where}, grid {name!r}")
 
-    def _grid(self, name: str) -> Callable[[Scale], Grid]:
-        return lambda scale: self.grid_readers[name][scale].grid
+    def _grid(self, name: str, scale: Scale) -> Grid:
+        return self.grid_readers[name][scale].grid
 
-    def _names(self, grids: Iterable[str]) -> Iterator[AxisLabels]:
+    def _names(self, grids: Collection[str]) -> Iterator[AxisLabels]:
         """Yield the labels of some grids, at the scales that are checked first."""
-        names = list(grids)
-        return (
-            self.grid_readers[name][scale].names for scale in self._every_scale for name in names
-        )
+        for scale in dict.fromkeys((*self.scales, *SCALES)):
+            yield from (self.grid_readers[name][scale].names for name in grids)
 
     def _figure(self, name: str) -> FigureSpec:
         fields, where = dict(self.file.figures[name]), f"{self.where}, figure {name!r}"
@@ -392,20 +342,19 @@ class _StudyReader:
             if not isinstance(kind, str):
                 fault = "missing" if kind is None else "no name"
                 raise SpecError(f"key 'kind' is {fault}; valid: {', '.join(load('figure'))}")
-            spec: Any = build_spec(find("figure", kind), fields)
-            drawn = [_known("grid", grid, self.grids) for grid in spec.grids]
+            figure = cast(FigureSpec, build_spec(find("figure", kind), fields))
+            drawn = [_known("grid", grid, self.grids) for grid in figure.grids]
         for scale in self.scales:
             with error_context(f"{where}, scale {scale!r}"):
-                spec.check_together([(g[scale].names, g[scale].scored_cells) for g in drawn])
-        checked: FigureSpec = spec
-        return checked
+                figure.check_together([(g[scale].names, g[scale].scored_cells) for g in drawn])
+        return figure
 
     def _expectations(self) -> list[Expectation]:
         with error_context(f"{self.where}, expect"):
             claims = list(written_claims(self.file.expect))
         expectations = [self._expectation(claim, n) for n, claim in enumerate(claims, start=1)]
-        ids = [expectation.id for expectation in expectations]
-        if twice := sorted({name for name in ids if ids.count(name) > 1}):
+        ids = Counter(expectation.id for expectation in expectations)
+        if twice := sorted(name for name, times in ids.items() if times > 1):
             raise SpecError(f"{self.where}, expect: id {', '.join(twice)} is given twice")
         return expectations
 
@@ -422,16 +371,11 @@ class _StudyReader:
 
 
 def _with_grid(scales: Mapping[str, Grid], scale: str, grid: Grid) -> AtScales[Grid]:
-    """Return a grid's scales with another grid at one of them."""
     return AtScales(lambda other: grid if other == scale else scales[other])
 
 
 def _check_instead(instead: Instead, known: set[str]) -> None:
-    """Check what is measured at a scale in place of the metrics that figures and claims show.
-
-    Raises:
-        SpecError: no such metric, one of other cells, or one that nothing shows.
-    """
+    """Check what is measured at a scale in place of the metrics that figures and claims show."""
     for text, other in instead.items():
         if text not in known:
             raise SpecError(f"metrics: no figure or claim shows {text!r}; {nearest(text, known)}")

@@ -1,7 +1,4 @@
-"""Pydantic models of a study file (docs/design.md, "Studies").
-
-Their JSON Schema, for completion and checks in editors: `gleak.cli.json_schemas`.
-"""
+"""Pydantic models of a study file; `gleak.cli.json_schemas` makes their JSON Schema."""
 
 from __future__ import annotations
 
@@ -21,21 +18,21 @@ Item = str | Fields
 WrittenAxis = Item | list[Item]
 
 
-REMOVED = {"stands_for": "key 'stands_for' is now called 'proxy_for'", "gpu": NO_GPU_SCALE}
-
-
-def refuse_removed(written: Any) -> Any:
-    """Return what a study file has under a key; raise an error for keys of earlier versions."""
-    for key in REMOVED:
-        if isinstance(written, Mapping) and key in written:
-            raise ValueError(REMOVED[key])
-    return written
-
-
-class NoBetterThanBlind(BaseModel):
-    """Cells whose attack is declared to be no better than the blind control."""
+class Written(BaseModel):
+    """Base class of the parts of a study file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_gpu(cls, written: Any) -> Any:
+        if isinstance(written, Mapping) and "gpu" in written:
+            raise ValueError(NO_GPU_SCALE)
+        return written
+
+
+class NoBetterThanBlind(Written):
+    """Cells whose attack is declared to be no better than the blind control."""
 
     cells: dict[str, str] = Field(
         description="level -> spec or name of a variant; cells that match all", min_length=1
@@ -43,7 +40,7 @@ class NoBetterThanBlind(BaseModel):
     reason: str = Field(description="why; a sentence for captions", min_length=1)
 
 
-class Axes(BaseModel):
+class Axes(Written):
     """Axes of a grid, or changes to them at a scale.
 
     An item of an axis is a spec string, the name of a variant, or a mapping of fields: with
@@ -55,8 +52,6 @@ class Axes(BaseModel):
     these fields of every spec on the axis that has them, or, under the name of a spec or variant,
     only of that one. Any other value replaces the axis.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: WrittenAxis | None = None
     model: WrittenAxis | None = None
@@ -83,11 +78,6 @@ class Axes(BaseModel):
     no_better_than_blind: list[NoBetterThanBlind] | None = Field(
         None, description="cells whose attack does not beat the blind control, with the reason"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_removed(cls, written: Any) -> Any:
-        return refuse_removed(written)
 
 
 class GridFile(Axes):
@@ -117,32 +107,23 @@ class Changes(Axes):
     )
 
 
-class Scales(BaseModel):
+class Scales(Written):
     """Changes to all grids, figures and claims of a study at a scale.
 
     A patch applies to the grids that have matching specs. A replaced axis applies to all grids that
     do not replace it themselves.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     quick: Changes = Changes()
     small: Changes = Changes()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_removed(cls, written: Any) -> Any:
-        return refuse_removed(written)
 
-
-class StudyFile(BaseModel):
+class StudyFile(Written):
     """A study file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: str
     paper: str = Field(description="short citation; of a study without a paper, whose it is")
-    base: dict[str, Item] = Field({}, description="level -> default spec of all grids")
+    base: dict[str, str] = Field({}, description="level -> default spec of all grids, or a variant")
     variants: dict[str, dict[str, Item]] = Field(
         {}, description="level -> name, also its label -> spec or modified variant"
     )
@@ -160,35 +141,17 @@ class StudyFile(BaseModel):
 
     def changes(self, scale: Scale) -> Changes:
         """Return the changes at a scale; none at scale ``paper``."""
-        found: Changes = getattr(self.scales, scale, Changes())
-        return found
+        changes: Changes = getattr(self.scales, scale, Changes())
+        return changes
 
 
 def inherited(
     name: str, written: Mapping[str, Mapping[str, Any]], merged: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return an entry merged with its chain of bases.
+    """Return an entry of all written ones, merged with its chain of bases.
 
-    Args:
-        name: name of the entry.
-        written: all entries, by name.
-        merged: keys whose mappings are merged; the entry's own value replaces any other.
-
-    Raises:
-        SpecError: a base is unknown or circular.
+    Mappings under some keys are merged; otherwise the entry's own value replaces that of the base.
     """
-    chain = _chain(name, written)
-    found: dict[str, Any] = {}
-    for entry in reversed(chain):
-        for key, value in written[entry].items():
-            joined = key in merged and isinstance(value, Mapping)
-            found[key] = {**found.get(key, {}), **value} if joined else value
-    found.pop("base", None)
-    return found
-
-
-def _chain(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the entry, its base, the base's base, and so on."""
     chain = [name]
     while base := written[chain[-1]].get("base"):
         if base not in written:
@@ -196,4 +159,10 @@ def _chain(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[str]:
         if base in chain:
             raise SpecError(f"circular base: {' -> '.join([*chain, base])}; name another base")
         chain.append(base)
-    return chain
+    entry: dict[str, Any] = {}
+    for ancestor in reversed(chain):
+        for key, value in written[ancestor].items():
+            joined = key in merged and isinstance(value, Mapping)
+            entry[key] = {**entry.get(key, {}), **value} if joined else value
+    entry.pop("base", None)
+    return entry

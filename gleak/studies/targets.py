@@ -1,8 +1,4 @@
-"""Check of the files that are requested from Snakemake on the command line.
-
-Snakemake only reports that no rule produces a misspelt file. `check_target` finds the file that was
-meant, and names it as a whole.
-"""
+"""Check of the files that are requested from Snakemake, which does not say what was meant."""
 
 from __future__ import annotations
 
@@ -34,12 +30,6 @@ def check_target(
 ) -> None:
     """Raise an error if a target is neither a rule nor a file that a rule creates.
 
-    Args:
-        target: a word of Snakemake's command line.
-        results: folder of all outputs.
-        studies: file of each study, by its name.
-        rules: names of all rules without wildcards.
-
     Raises:
         SpecError: the target is misspelt or not canonical; gives the whole target that was meant.
         IncompatibleError: its specs do not fit together.
@@ -65,8 +55,8 @@ def check_target(
 
 def _place(target: Path, results: Path) -> tuple[str, Sequence[str]]:
     """Split a target into a folder of the results, which may be left out, and what is below."""
-    below = target.absolute().is_relative_to(results.absolute())
-    inside = target.absolute().relative_to(results.absolute()) if below else target
+    path, root = target.absolute(), results.absolute()
+    inside = path.relative_to(root) if path.is_relative_to(root) else target
     first, *rest = inside.parts or ("",)
     if first in ("artifacts", "knowledge", "studies"):
         return first, rest
@@ -79,13 +69,16 @@ def _artifact(target: str, parts: Sequence[str], results: Path) -> Path:
     specs, file = parts[:depth], "/".join(parts[depth:])
     if not 0 < depth <= len(LEVELS):
         raise SpecError(f"{target}: has {depth} levels; the levels of a path are {ORDER}")
-    ordered = _in_order(specs)
+    ordered = next((order for order in permutations(specs) if not _misplaced(order)), specs)
     with error_context(f"{target}: the levels of a path are {ORDER}"):
-        cell = Cell.parse(dict(zip(LEVELS, ordered or specs, strict=False)))
+        cell = Cell.parse(dict(zip(LEVELS, ordered, strict=False)))
     meant = Paths(results).folder(cell) / _file(target, file, cell.end)
-    if ordered != specs:
+    if misplaced := _misplaced(specs):
+        level, spec = misplaced[0]
+        kinds = " and a ".join(sorted(_kinds(spec)))
         raise SpecError(
-            f"{target}: {_misplaced(specs)}; the levels of a path are {ORDER}: write it as {meant}"
+            f"{target}: {spec!r} is a {kinds}, not a {level}; the levels of a path are {ORDER}: "
+            f"write it as {meant}"
         )
     return meant
 
@@ -94,10 +87,8 @@ def _knowledge(target: str, parts: Sequence[str], results: Path) -> Path:
     """Return the path of a file of a training on public data, with canonical specs."""
     with error_context(target):
         pretraining = Pretraining.parse(*parts[:2])
-    files = dict.fromkeys(STAGES["train_knowledge"].files)
-    return (
-        Paths(results).knowledge(pretraining).with_name(_similar(target, "file", parts[2], files))
-    )
+    file = _similar(target, "file", parts[2], STAGES["train_knowledge"].files)
+    return Paths(results).knowledge(pretraining).with_name(file)
 
 
 @cache
@@ -106,24 +97,10 @@ def _kinds(spec: str) -> frozenset[str]:
     return frozenset(kinds_of(spec.partition("+")[0])) & {*LEVELS}
 
 
-def _in_order(specs: Sequence[str]) -> Sequence[str] | None:
-    """Return the specs in the order of the levels; None if some level has no spec."""
-    if all(level in _kinds(spec) for level, spec in zip(LEVELS, specs, strict=False)):
-        return specs
-    for order in permutations(specs):
-        if all(level in _kinds(spec) for level, spec in zip(LEVELS, order, strict=False)):
-            return order
-    return None
-
-
-def _misplaced(specs: Sequence[str]) -> str:
-    """Describe the first spec that belongs to another level."""
-    level, spec = next(
-        (level, spec)
-        for level, spec in zip(LEVELS, specs, strict=False)
-        if level not in _kinds(spec)
-    )
-    return f"{spec!r} is a {' and a '.join(sorted(_kinds(spec)))}, not a {level}"
+def _misplaced(specs: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the level and the spec of each spec that belongs to another level."""
+    places = zip(LEVELS, specs, strict=False)
+    return [(level, spec) for level, spec in places if level not in _kinds(spec)]
 
 
 def _files(level: str) -> Iterator[str]:
@@ -137,11 +114,7 @@ def _files(level: str) -> Iterator[str]:
 
 
 def _file(target: str, file: str, level: str) -> str:
-    """Return the file of a level that a name means.
-
-    Raises:
-        SpecError: no file of the level has a similar name.
-    """
+    """Return the file of a level that a name means."""
     known = dict.fromkeys(_files(level))
     for pattern in known:
         if re.fullmatch(re.sub(r"\{\w+\}", r"[1-9]\\d*", pattern), file):
@@ -164,18 +137,14 @@ def _of_study(
     if len(parts) <= len(("study", "scale")):
         raise SpecError(f"{target}: files of a study are {results}/{STUDY}/<figure>.svg and others")
     name = _similar(target, "study", parts[0], studies)
-    scale = _similar(target, "scale", parts[1], dict.fromkeys(SCALES))
-    files = dict.fromkeys(_files_of_study(load_study(studies[name])))
+    scale = _similar(target, "scale", parts[1], SCALES)
+    files = list(_files_of_study(load_study(studies[name])))
     file = _similar(target, "file", "/".join(parts[2:]), files)
     return results / STUDY.format(study=name, scale=scale) / file
 
 
-def _similar(target: str, what: str, name: str, known: Mapping[str, object]) -> str:
-    """Return a name or the most similar known one.
-
-    Raises:
-        SpecError: there is no similar one.
-    """
+def _similar(target: str, what: str, name: str, known: Collection[str]) -> str:
+    """Return a name or the most similar known one."""
     close = [name] if name in known else get_close_matches(name, known, n=1, cutoff=SIMILAR)
     if not close:
         raise SpecError(f"{target}: unknown {what} {name!r}; {nearest(name, known)}")
@@ -186,9 +155,7 @@ def _files_of_study(study: Study) -> Iterator[str]:
     """Yield all files of a study at one scale."""
     for name, figure in study.figures.items():
         yield from (f"{name}{suffix}" for suffix in figure.suffixes)
-    names = {"grid": study.grids, "search": study.searches}
-    for rule in ("tabulate", "search", "judge"):
-        for file in STAGES[rule].files:
-            wildcard = next((each for each in names if f"{{{each}}}" in file), None)
-            parts = names[wildcard] if wildcard else [""]
-            yield from (file.format(**{wildcard or "": part}) for part in parts)
+    yield from (file.format(grid=name) for file in STAGES["tabulate"].files for name in study.grids)
+    for file in STAGES["search"].files:
+        yield from (file.format(search=name) for name in study.searches)
+    yield from STAGES["judge"].files

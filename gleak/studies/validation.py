@@ -15,10 +15,7 @@ from gleak.studies.study import Study
 
 
 def examine_study(study: Study, data_dir: Path) -> Study:
-    """Check user-defined networks at every scale, also those of searches.
-
-    Returns:
-        The study without the cells that these networks do not fit.
+    """Return the study without the cells that users' networks do not fit, at every scale.
 
     Raises:
         SpecError, IncompatibleError: as for `gleak.studies.study.Study.examined`, or if a
@@ -33,11 +30,7 @@ def examine_study(study: Study, data_dir: Path) -> Study:
 
 
 def check_data(study: Study, settings: Settings) -> None:
-    """Raise an error if a dataset of the configured scale is missing and may not be downloaded.
-
-    Raises:
-        DataError: a dataset is missing; names the first.
-    """
+    """Raise a `DataError` if a dataset of the scale is missing and may not be downloaded."""
     for dataset in _datasets(study, settings.scale):
         dataset.check_data(settings.data_dir, download=settings.download)
 
@@ -45,19 +38,17 @@ def check_data(study: Study, settings: Settings) -> None:
 def describe_checks(study: Study, scale: Scale, data_dir: Path) -> list[str]:
     """Return a line for each user-defined network, dataset of the data folder and refusal.
 
-    Args:
-        study: result of `gleak.studies.study.Study.examined` at the scale.
-        scale: one of `SCALES`.
-        data_dir: the user's data folder.
+    The study is the result of `gleak.studies.study.Study.examined` at the scale.
     """
     refused = [
         f"grid {name}: n/a: {refusal}"
         for name, refusals in study.refused(scale).items()
         for refusal in refusals
     ]
+    own = [cell for cell in _cells(study, scale) if is_own(cell)]
     read = [dataset for dataset in _datasets(study, scale) if dataset.reads_data_dir]
     return [
-        *dict.fromkeys(_describe_network(cell, data_dir) for cell in _own(study, scale)),
+        *dict.fromkeys(_describe_network(cell, data_dir) for cell in own),
         *dict.fromkeys(_describe_data(dataset, data_dir) for dataset in read),
         *refused,
     ]
@@ -72,7 +63,7 @@ def describe_every_scale(study: Study, data_dir: Path) -> list[str]:
     for scale in SCALES:
         for line in [*describe_checks(study, scale, data_dir), *study.substitutes(scale)]:
             scales.setdefault(line, []).append(scale)
-    return [f"{', '.join(found)}: {line}" for line, found in scales.items()]
+    return [f"{', '.join(names)}: {line}" for line, names in scales.items()]
 
 
 def _cells(study: Study, scale: Scale) -> Iterator[Cell]:
@@ -80,10 +71,6 @@ def _cells(study: Study, scale: Scale) -> Iterator[Cell]:
         yield from scales[scale].cells
     for searches in study.searches.values():
         yield searches[scale].cell
-
-
-def _own(study: Study, scale: Scale) -> list[Cell]:
-    return [cell for cell in _cells(study, scale) if is_own(cell)]
 
 
 def _datasets(study: Study, scale: Scale) -> Iterator[DatasetSpec]:

@@ -13,7 +13,7 @@ from PIL import Image
 from gleak.artifacts.private import Private
 from gleak.cli.main import COMMANDS, EXIT_BROKEN_PIPE, main
 from gleak.core.settings import SCALES
-from gleak.studies.search.chosen import Outcome
+from gleak.studies.search.chosen import SearchOutcome
 from gleak.studies.study import load_study
 from tests.commands import Capture, fails
 
@@ -162,7 +162,7 @@ def tuned(study_folder: Path) -> Path:
     source = Path(__file__).parents[1] / "workflow" / "studies" / "tuned.yaml"
     Path("studies/tuned.yaml").write_bytes(source.read_bytes())
     search = load_study("studies/tuned.yaml").search("label", "quick")
-    outcome = Outcome(
+    outcome = SearchOutcome(
         study="tuned",
         scale="quick",
         search="label",

@@ -8,7 +8,7 @@ import pytest
 
 from gleak.cli.main import main
 from gleak.cli.rehearse_command import describe
-from gleak.rehearsal.rehearse_cells import GridReport, Outcome
+from gleak.rehearsal.rehearse_cells import GridReport, RehearsalOutcome
 from gleak.studies.cell import LEVELS, Cell
 from tests.commands import Capture, fails
 
@@ -58,11 +58,11 @@ def cell(attack: str) -> Cell:
 
 
 def test_equal_faults_are_one_line() -> None:
-    fault = Outcome("client", 5, "wrong device")
+    fault = RehearsalOutcome("client", 5, "wrong device")
     outcomes = {
         cell("aono"): fault,
         cell("melis"): fault,
-        cell("blind"): Outcome("client", 2 * 10**9),
+        cell("blind"): RehearsalOutcome("client", 2 * 10**9),
     }
     lines = describe(GridReport("mine", "first", 3, outcomes)).splitlines()
     assert lines == [

@@ -18,7 +18,6 @@ from gleak.data.bundled import (
     Faces,
     Photograph,
     Photos,
-    _draw_square,
     central_squares,
     draw_crops,
     open_bundled,
@@ -102,14 +101,6 @@ def test_crops_stay_inside_and_do_not_depend_on_their_number(
     assert many.shape == (5, 3, size, size)
     assert np.array_equal(few, many[:2])
     assert many.min() >= noise.min() and many.max() <= noise.max()
-
-
-@settings(deadline=None, max_examples=30)
-@given(width=st.integers(8, 60), height=st.integers(8, 60), seed=st.integers(0))
-def test_squares_fill_at_least_three_quarters_of_a_part(width: int, height: int, seed: int) -> None:
-    square = _draw_square(Image.new("RGB", (width, height)), np.random.default_rng(seed))
-    assert square.width == square.height
-    assert round(0.75 * min(width, height)) <= square.width <= min(width, height)
 
 
 def test_about_half_of_the_crops_are_mirrored(ramp: Image.Image) -> None:

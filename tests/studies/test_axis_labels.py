@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gleak.core.errors import SpecError
-from gleak.studies import cell
-from gleak.studies.axis_labels import AxisLabels, canonical, read_spec
-from gleak.studies.cell import TRUTH
+from gleak.studies.axis_labels import Axis, AxisLabels, Place, check_axis, read_spec
 
 
 def resolve(names: AxisLabels, level: str, wanted: str) -> str | None:
@@ -29,15 +27,10 @@ def heading(names: AxisLabels, level: str, text: str) -> str:
     return names.heading(level, read_spec(level, text))
 
 
-def test_the_truth_is_called_as_in_a_cell():
-    assert TRUTH == cell.TRUTH
-
-
-def test_canonical_leaves_the_truth_and_nothing_else():
-    assert canonical("attack", "truth") == "truth"
-    assert canonical("defense", "gaussian+std=0.0001") == "gaussian+std=1e-4"
+def test_only_attacks_have_a_truth():
+    assert str(read_spec("attack", "truth")) == "truth"
     with pytest.raises(SpecError, match="unknown dataset 'truth'"):
-        canonical("dataset", "truth")
+        read_spec("dataset", "truth")
 
 
 @pytest.mark.parametrize(
@@ -116,12 +109,6 @@ def test_headings_tell_values_apart(names: AxisLabels, level: str, value: str, t
     assert heading(names, level, value) == text
 
 
-def test_a_label_of_a_whole_spec_wins_over_that_of_its_name():
-    labels = {"gaussian": "Gaussian", "gaussian+std=1e-4": "weak"}
-    names = AxisLabels.read({"defense": ("gaussian+std=1e-4", "gaussian")}, labels=labels)
-    assert label(names, "defense", "gaussian+std=1e-4") == "weak"
-
-
 @pytest.mark.parametrize(
     ("metric", "printed"),
     [
@@ -185,11 +172,6 @@ ZIPPED = AxisLabels.read(
 
 def rows_of(*texts: str) -> list[dict[str, str]]:
     return [dict(zip(ZIPPED.values, text.split("/"), strict=True)) for text in texts]
-
-
-def test_levels_advance_with_those_of_their_group():
-    assert ZIPPED.together("attack") == ZIPPED.together("crafting") == {"crafting", "attack"}
-    assert AxisLabels.read(ZIPPED.values).together("attack") == {"attack"}
 
 
 @pytest.mark.parametrize(
@@ -263,3 +245,49 @@ def test_a_name_is_label_enough_where_all_others_have_their_own():
     assert shown == ["CPL", "without labels", "twice"]
     fewer = replace(names, labels={"cpl": "CPL", "cpl+alpha=2": "twice"})
     assert label(fewer, "attack", values[0]) == "CPL (alpha=0)"
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "expected"),
+    [
+        ("defense", "gaussian", read_spec("defense", "gaussian")),
+        ("defense.name", "gaussian+std=1e-4", "gaussian"),
+        ("defense.std", "gaussian+std=1e-4", 1e-4),
+        ("defense.std", "gaussian", 1e-2),
+        ("defense.std", "none", -1.0),
+        ("attack.restarts", "cpl+restarts=3", 3.0),
+        ("attack.restarts", "truth", -1.0),
+        ("attack.start", "cpl", read_spec("start", "patterned")),
+        ("client.labels", "fedsgd+labels=unique", "unique"),
+    ],
+)
+def test_places(axis: str, value: str, expected: Place):
+    read = Axis.read(axis)
+    assert read.place(read_spec(read.level, value), missing=-1.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("axis", "fault"),
+    [
+        ("defence", "unknown axis 'defence'; did you mean 'defense'"),
+        ("defense.sdt", "no defense of the grid has 'sdt'; did you mean 'std'"),
+        ("dataset.std", "no dataset of the grid has 'std'"),
+    ],
+)
+def test_unknown_axes_are_refused(names: AxisLabels, axis: str, fault: str):
+    with pytest.raises(SpecError, match=fault):
+        check_axis(axis, names)
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "label", "alone"),
+    [
+        ("dataset", "photos", "photos (for CIFAR-10)", "photos (for CIFAR-10)"),
+        ("defense.name", "gaussian", "Gaussian", "Gaussian"),
+        ("defense.std", "gaussian", "0.01", "std 0.01"),
+    ],
+)
+def test_labels_of_places(names: AxisLabels, axis: str, value: str, label: str, alone: str):
+    read = Axis.read(axis)
+    spec = read_spec(read.level, value)
+    assert (read.label(names, spec), read.label_alone(names, spec)) == (label, alone)

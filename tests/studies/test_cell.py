@@ -8,8 +8,15 @@ import pytest
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.metrics import score
 from gleak.metrics.base import Level, metrics_of
-from gleak.studies.cell import LEVELS, LONGEST_CELL, SCORED_BY, Cell, Paths
-from gleak.studies.refusals import levels_of, levels_of_truth, unchecked
+from gleak.studies.cell import (
+    LEVELS,
+    LONGEST_CELL,
+    SCORED_BY,
+    Cell,
+    Paths,
+    levels_of,
+    levels_of_truth,
+)
 
 TEXTS = {
     "dataset": "digits",
@@ -23,7 +30,7 @@ TEXTS = {
 
 
 def test_a_cell_is_its_path() -> None:
-    cell = Cell.parse(TEXTS)
+    cell = Cell.parse({**TEXTS, "seed": "1"})
     assert str(cell) == "/".join(TEXTS.values())
     assert cell.strings() == TEXTS
     assert cell == Cell.from_path(dict(zip(LEVELS, str(cell).split("/"), strict=True)))
@@ -53,10 +60,6 @@ def test_components_are_specs_and_those_nested_in_them() -> None:
     parts = [part.name for part in Cell.parse(TEXTS).components("model", "attack")]
     assert parts[:2] == ["lenet", "cpl"]
     assert "patterned" in parts
-
-
-def test_other_keys_are_ignored() -> None:
-    assert str(Cell.parse({"dataset": "digits", "seed": "1"})) == "digits"
 
 
 def test_a_level_that_is_not_there_is_an_attribute_error() -> None:
@@ -181,13 +184,8 @@ def test_a_batch_that_must_repeat_labels_does_not_fit_a_rule_that_cannot() -> No
     assert Cell.parse({**texts, "attack": "cpl"}).attack.name == "cpl"
 
 
-def test_a_cell_can_be_told_whether_or_not_its_specs_fit() -> None:
-    texts = {**TEXTS, "attack": "aono"}
-    cell = unchecked(texts)
-    assert levels_of(cell) == texts
+def test_a_cell_has_a_text_at_every_level() -> None:
+    cell = Cell.parse(TEXTS)
+    assert levels_of(cell) == TEXTS
     assert levels_of_truth(cell.upto("defense")) == {**TEXTS, "attack": "truth"}
     assert levels_of(cell.upto("training"))["client"] == ""
-    with pytest.raises(IncompatibleError):
-        cell.check()
-    with pytest.raises(SpecError, match="did you mean 'lenet'"):
-        unchecked({**TEXTS, "model": "lenett"})

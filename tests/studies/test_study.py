@@ -14,6 +14,7 @@ from gleak.core.errors import GleakError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.core.settings import SCALES
 from gleak.figures.published import read_published
+from gleak.studies.cell import LEVELS
 from gleak.studies.study import Study, load_study
 
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -23,11 +24,8 @@ CONTENT: dict[str, Any] = {
     "paper": "Somebody 2020",
     "grids": {
         "attacks": {
+            **dict(zip(LEVELS, ["?", "lenet", "untrained", "honest", "fedsgd"], strict=False)),
             "dataset": ["mnist", "cifar10"],
-            "model": "lenet",
-            "training": "untrained",
-            "crafting": "honest",
-            "client": "fedsgd",
             "defense": ["none", "gaussian"],
             "attack": ["cpl", "dlg"],
             "labels": {"mnist": "MNIST", "defense.std": "noise", "mse": "MSE", "cpl": "CPL"},
@@ -93,13 +91,14 @@ def write(folder: Path, content: Any) -> Path:
     return path
 
 
-def changed(*keys: Any, value: Any) -> dict[str, Any]:
-    """The content with one place set to something else."""
+def changed(place: str, value: Any) -> dict[str, Any]:
+    """The content with one place, keys that a space separates, set to something else."""
     content = deepcopy(CONTENT)
-    place: Any = content
-    for key in keys[:-1]:
-        place = place[key]
-    place[keys[-1]] = value
+    *keys, last = place.split()
+    inner: Any = content
+    for key in keys:
+        inner = inner[int(key) if key.isdigit() else key]
+    inner[last] = value
     return content
 
 
@@ -129,164 +128,80 @@ def test_images_name_the_cells_they_show(study: Study):
 
 
 @pytest.mark.parametrize(
-    ("ask", "fault"),
+    ("method", "names", "fault"),
     [
-        (
-            lambda study: study.grid("atacks", "quick"),
-            "unknown grid 'atacks'; did you mean 'attacks'",
-        ),
-        (lambda study: study.grid("attacks", "quik"), "unknown scale 'quik'; did you mean 'quick'"),
-        (lambda study: study.figure("tabel"), "unknown figure 'tabel'; did you mean 'table'"),
+        ("grid", ("atacks", "quick"), "unknown grid 'atacks'; did you mean 'attacks'"),
+        ("grid", ("attacks", "quik"), "unknown scale 'quik'; did you mean 'quick'"),
+        ("figure", ("tabel",), "unknown figure 'tabel'; did you mean 'table'"),
     ],
 )
-def test_asking_for_what_is_not_there(study: Study, ask: Any, fault: str):
+def test_asking_for_what_is_not_there(study: Study, method: str, names: Any, fault: str):
     with pytest.raises(SpecError, match=f"study 'mine': {fault}"):
-        ask(study)
+        getattr(study, method)(*names)
 
 
 @pytest.mark.parametrize(
-    ("content", "fault"),
+    ("place", "value", "fault"),
     [
-        (changed("figurs", value={}), "unknown key 'figurs'; did you mean 'figures'"),
-        (
-            changed("grids", "attacks", "datset", value="mnist"),
-            "grid 'attacks': unknown key 'datset'; did you mean 'dataset'",
-        ),
-        (
-            changed("grids", "attacks", "quick", "datset", value="mnist"),
-            "grid 'attacks': unknown key 'quick.datset'; did you mean 'dataset'",
-        ),
-        (
-            changed("grids", "attacks", "dataset", value="mnits"),
-            "grid 'attacks', scale .*, axis 'dataset': unknown dataset 'mnits'; .*'mnist'",
-        ),
-        (
-            changed("grids", "attacks", "quick", "dataset", value="digit"),
-            "grid 'attacks', scale 'quick', axis 'dataset': unknown dataset 'digit'",
-        ),
-        (changed("grids", "attacks", "controls", value=["blnd"]), "grid 'attacks': controls.0"),
-        (
-            changed("grids", "attacks", "labels", value={"mnits": "MNIST"}),
-            "grid 'attacks', labels: 'mnits' is no spec, value, metric or axis; did you mean 'mni",
-        ),
-        (
-            changed("figures", "table", "kind", value="tabel"),
-            "figure 'table': unknown figure 'tabel'; did you mean 'table'",
-        ),
-        (
-            changed("figures", "table", value={"grid": "attacks"}),
-            "key 'kind' is missing; valid: attacks, bar",
-        ),
-        (
-            changed("figures", "compared", "grid", value="attacks"),
-            "figure 'compared': .*unknown field 'grid'; valid: attacks, caption",
-        ),
-        (
-            changed("figures", "compared", "attacks", value=["dgl"]),
-            "figure 'compared': .*unknown attack 'dgl'; did you mean 'dlg'",
-        ),
-        (
-            changed("figures", "table", "rwos", value=[]),
-            "figure 'table': .*unknown field 'rwos'; did you mean 'rows'",
-        ),
-        (
-            changed("figures", "table", "grid", value="atacks"),
-            "figure 'table': unknown grid 'atacks'; did you mean 'attacks'",
-        ),
-        (
-            changed("figures", "table", "metrics", value=["msee"]),
-            "figure 'table', scale 'quick': unknown metric 'msee'; did you mean 'mse'",
-        ),
-        (
-            changed("figures", "table", "rows", value=["dataset", "defence"]),
-            "figure 'table', scale 'quick': unknown axis 'defence'; did you mean 'defense'",
-        ),
-        (changed("figures", "line", "x", value="defense.sdt"), "'sdt'; did you mean 'std'"),
-        (
-            changed("figures", "line", "where", value={"attack": "cpl"}),
-            "scale 'small': several cells share a place: dataset varies",
-        ),
-        (
-            changed("figures", "line", "where", value={"dataset": "cifar10"}),
-            "figure 'line', scale 'quick': the grid has no dataset 'cifar10'",
-        ),
-        (changed("expect", 0, "grid", value="atacks"), "expect 'faster': unknown grid 'atacks'"),
-        (
-            changed("expect", 0, "oder", value=[]),
-            "expect 'faster': .*unknown key 'oder'; did you mean 'order'",
-        ),
-        (
-            changed("figures", "accuracy", "metrics", value=["ssim"]),
-            "figure 'accuracy', scale 'quick': metric 'ssim' is of cells that end with attack, and "
-            "those of the grid end with training; valid: test_accuracy",
-        ),
-        (
-            changed("figures", "table", "metrics", value=["mse", "test_accuracy"]),
-            "figure 'table', scale 'quick': metric 'test_accuracy' is of cells that end with "
-            "training, and those of the grid end with attack; .*valid: .*mse",
-        ),
-        (
-            changed("figures", "pictures", value={"kind": "images", "grid": "models"}),
-            "figure 'pictures', scale 'quick': metric 'mse' is of cells that end with attack",
-        ),
-        (
-            changed("figures", "accuracy", "columns", value=["attack"]),
-            "figure 'accuracy', scale 'quick': unknown axis 'attack'; .*valid: dataset",
-        ),
-        (changed("expect", 0, "metric", value="test_accuracy"), "expect 'faster': metric 'test_a"),
-        (changed("expect", 1, "metric", value="mse"), "expect 'noise_costs': metric 'mse' is of"),
-        (changed("expect", 1, "where", value={"attack": "cpl"}), "unknown level 'attack'"),
-        (
-            changed("grids", "models", "client", value="fedsgd"),
-            "grid 'models': axis 'crafting' is left out before 'client'",
-        ),
-        (changed("expect", 0, "order", value=["cpl", "idlg"]), "no attack 'idlg' at any scale"),
-        (changed("expect", value=CONTENT["expect"][:1] * 2), "expect: id faster is given twice"),
-        ({"title": "t", "paper": "p"}, "key 'grids' is missing; key 'figures' is missing"),
+        ("figurs", {}, "unknown key 'figurs'; did you mean 'figures'"),
+        ("grids attacks datset", "mnist", "'attacks': unknown key 'datset'; did you mean"),
+        ("grids attacks quick datset", "mnist", "'attacks': unknown key 'quick.datset'; did you"),
+        ("grids attacks dataset", "mnits", "scale .*, axis 'dataset': unknown .* 'mnits'"),
+        ("grids attacks quick dataset", "digit", "'quick', axis 'dataset': unknown dataset"),
+        ("grids attacks controls", ["blnd"], "grid 'attacks': controls.0"),
+        ("grids attacks labels", {"mnits": "M"}, "labels: 'mnits' is no spec, value, metric or"),
+        ("figures table kind", "tabel", "'table': unknown figure 'tabel'; did you mean 'table'"),
+        ("figures table", {"grid": "attacks"}, "key 'kind' is missing; valid: attacks, bar"),
+        ("figures compared grid", "attacks", "unknown field 'grid'; valid: attacks, caption"),
+        ("figures compared attacks", ["dgl"], "unknown attack 'dgl'; did you mean 'dlg'"),
+        ("figures table rwos", [], "'table': .*unknown field 'rwos'; did you mean 'rows'"),
+        ("figures table grid", "atacks", "unknown grid 'atacks'; did you mean 'attacks'"),
+        ("figures table metrics", ["msee"], "'table', scale 'quick': unknown metric 'msee'; did"),
+        ("figures table rows", ["dataset", "defence"], "unknown axis 'defence'; did .*'defense'"),
+        ("figures line x", "defense.sdt", "'sdt'; did you mean 'std'"),
+        ("figures line where", {"attack": "cpl"}, "'small': several cells share a place: dataset"),
+        ("figures line where", {"dataset": "cifar10"}, "'quick': the grid has no dataset"),
+        ("expect 0 grid", "atacks", "expect 'faster': unknown grid 'atacks'"),
+        ("expect 0 oder", [], "'faster': .*unknown key 'oder'; did you mean 'order'"),
+        ("figures accuracy metrics", ["ssim"], "'ssim' is of .*attack, .*end with training"),
+        ("figures table metrics", ["test_accuracy"], "'test_accuracy' is of .*training, .*attack"),
+        ("figures pictures grid", "models", "'pictures', scale 'quick': metric 'mse' is of"),
+        ("figures accuracy columns", ["attack"], "unknown axis 'attack'; .*valid: dataset"),
+        ("expect 0 metric", "test_accuracy", "expect 'faster': metric 'test_a"),
+        ("expect 1 metric", "mse", "expect 'noise_costs': metric 'mse' is of"),
+        ("expect 1 where", {"attack": "cpl"}, "unknown level 'attack'"),
+        ("grids models client", "fedsgd", "'models': axis 'crafting' is left out before 'client'"),
+        ("expect 0 order", ["cpl", "idlg"], "no attack 'idlg' at any scale"),
+        ("expect", CONTENT["expect"][:1] * 2, "expect: id faster is given twice"),
     ],
 )
-def test_faults_name_file_study_and_place(tmp_path: Path, content: Any, fault: str):
-    path = write(tmp_path, content)
+def test_faults_name_file_study_and_place(tmp_path: Path, place: str, value: Any, fault: str):
+    path = write(tmp_path, changed(place, value))
     with pytest.raises(SpecError, match=fault) as raised:
         load_study(path)
     assert str(raised.value).startswith(f"{path}: study 'mine'")
 
 
 @pytest.mark.parametrize(
-    ("level", "spec", "fault"),
+    ("level", "spec", "error", "fault"),
     [
-        ("defense", "topk+keep=1.5", "defense 'topk': field 'keep' = '1.5': .*less than or equal"),
-        (
-            "client",
-            "fedavg+batch_size=4+local_steps=4+mini_batch=3",
-            "4 local steps of 3 samples .* epochs over the 4 samples",
-        ),
+        ("defense", "topk+keep=1.5", SpecError, "axis 'defense': .*'keep' = '1.5': .*less than"),
+        ("client", "fedavg+mini_batch=3", SpecError, "axis 'client': .*3 samples .* epochs over"),
+        ("attack", "cpl+start=red", IncompatibleError, "start red needs images of 3 channels"),
+        ("attack", "aono", IncompatibleError, "aono .* dense, but model lenet begins with a conv"),
     ],
 )
-def test_values_out_of_range_name_the_axis(tmp_path: Path, level: str, spec: str, fault: str):
-    path = write(tmp_path, changed("grids", "attacks", level, value=spec))
-    place = f"mine.yaml: study 'mine', grid 'attacks', scale 'quick', axis '{level}': .*"
-    with pytest.raises(SpecError, match=place + fault):
-        load_study(path)
-
-
-@pytest.mark.parametrize(
-    ("level", "spec", "fault"),
-    [
-        ("attack", "cpl+start=red", "start red needs images of 3 channels, and digits holds .*; u"),
-        ("attack", "aono", "aono .* dense, but model lenet begins with a convolution; use mlp"),
-    ],
-)
-def test_specs_that_do_not_fit_name_both(tmp_path: Path, level: str, spec: str, fault: str):
-    path = write(tmp_path, changed("grids", "attacks", level, value=spec))
-    with pytest.raises(
-        IncompatibleError, match=f"study 'mine', grid 'attacks', scale 'quick': .*{fault}"
-    ):
+def test_specs_that_do_not_fit_name_their_place(
+    tmp_path: Path, level: str, spec: str, error: type[Exception], fault: str
+):
+    path = write(tmp_path, changed(f"grids attacks {level}", spec))
+    place = "mine.yaml: study 'mine', grid 'attacks', scale 'quick'"
+    with pytest.raises(error, match=f"{place}.*{fault}"):
         load_study(path)
 
 
 def test_tables_are_refused_where_images_are_wanted(tmp_path: Path):
-    path = write(tmp_path, changed("grids", "attacks", "quick", value={"dataset": "adult"}))
+    path = write(tmp_path, changed("grids attacks quick", {"dataset": "adult"}))
     fault = "scale 'quick': dataset adult: model lenet takes image data, not tabular data; choose"
     with pytest.raises(IncompatibleError, match=f"study 'mine', grid 'attacks', {fault}"):
         load_study(path)

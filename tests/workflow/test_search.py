@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from gleak.studies.search.adopt import adopt
-from gleak.studies.search.chosen import Outcome
+from gleak.studies.search.chosen import SearchOutcome
 
 if TYPE_CHECKING:
     from tests.project import Job, Project
@@ -26,7 +26,7 @@ def test_a_search_is_run_its_choice_adopted_and_used(project: Project) -> None:
     assert "gleak: study tuned: search label not adopted: base attack cpl with " in planned.text
     project.run("searches", **STUDY)
     folder = project.results / "studies/tuned/quick/searches/label"
-    trials, outcome = pd.read_csv(folder / "trials.csv"), Outcome.read(folder / "chosen.yaml")
+    trials, outcome = pd.read_csv(folder / "trials.csv"), SearchOutcome.read(folder / "chosen.yaml")
     assert len(trials) == 4
     assert outcome.value == trials["value"].min() < trials["value"][0] == outcome.base_value
     assert project.jobs("searches", **STUDY) == []

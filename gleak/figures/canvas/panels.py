@@ -16,8 +16,7 @@ from gleak.core.lazy import seaborn as sns
 from gleak.core.numbers import format_value
 from gleak.figures.canvas.style import NEUTRAL, PANEL, colours, colours_of, new_figure
 from gleak.figures.statistics import records, why_missing
-from gleak.studies.axes import Axis
-from gleak.studies.axis_labels import BLIND, AxisLabels, bare
+from gleak.studies.axis_labels import BLIND, Axis, AxisLabels, bare
 from gleak.studies.cell import TRUTH, Cell
 from gleak.studies.figure_spec import Over
 

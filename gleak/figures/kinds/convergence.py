@@ -30,11 +30,14 @@ from gleak.figures.canvas.panels import facet_panels, hues, panel_of
 from gleak.figures.canvas.style import PANEL, colours, save, save_numbers, theme
 from gleak.figures.statistics import CELL
 from gleak.knowledge.base import Pretraining
-from gleak.studies.axes import Axis
-from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
-from gleak.studies.figure_spec import FigureData, FigureSpec, GridFigure, Shown
-from gleak.studies.refusals import levels_of
+from gleak.studies.axis_labels import Axis, AxisLabels
+from gleak.studies.cell import Cell, levels_of
+from gleak.studies.figure_spec import (
+    FigureData,
+    FigureSpec,
+    GridFigure,
+    Shown,
+)
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -28,8 +28,7 @@ from gleak.figures.statistics import (
     why_missing,
     worse_than_blind,
 )
-from gleak.studies.axes import Axis
-from gleak.studies.axis_labels import AxisLabels, read_metric
+from gleak.studies.axis_labels import Axis, AxisLabels, read_metric
 from gleak.studies.figure_spec import FigureData, GridFigure
 
 

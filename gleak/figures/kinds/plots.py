@@ -27,8 +27,7 @@ from gleak.figures.statistics import (
     select,
     summarise,
 )
-from gleak.studies.axes import Axis
-from gleak.studies.axis_labels import CONTROLS, AxisLabels, is_control, read_metric
+from gleak.studies.axis_labels import CONTROLS, Axis, AxisLabels, is_control, read_metric
 from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData, GridFigure, Over
 

@@ -18,9 +18,8 @@ from gleak.core.spec import parameter
 from gleak.figures.statistics import records, select
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, match_samples
 from gleak.studies.axis_labels import AxisLabels, read_metric
-from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.cell import LEVELS, Cell, levels_of
 from gleak.studies.figure_spec import GridFigure, Shown
-from gleak.studies.refusals import levels_of
 
 
 class SampleFigure(GridFigure):

@@ -28,9 +28,8 @@ from gleak.knowledge.loading import load_knowledge
 from gleak.knowledge.tagger import Tagger
 from gleak.metrics.reconstruction.feature_similarity import shares
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
+from gleak.studies.cell import Cell, levels_of
 from gleak.studies.figure_spec import TABLE_SUFFIXES, FigureData
-from gleak.studies.refusals import levels_of
 
 
 @register("tags")

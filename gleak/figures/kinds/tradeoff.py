@@ -29,11 +29,9 @@ from gleak.figures.statistics import (
     table_of,
     why_missing,
 )
-from gleak.studies.axes import Axis, check_axis
-from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric
-from gleak.studies.cell import Cell
+from gleak.studies.axis_labels import BLIND, Axis, AxisLabels, check_axis, read_metric
+from gleak.studies.cell import Cell, levels_of
 from gleak.studies.figure_spec import FigureData, GridFigure
-from gleak.studies.refusals import levels_of
 
 ATTACK = "attack"
 

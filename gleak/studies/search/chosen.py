@@ -14,9 +14,7 @@ from gleak.core.errors import SpecError, nearest
 from gleak.core.settings import SCALES
 from gleak.core.yaml_input import load_mapping, read_model
 
-FOLDER = "chosen"
 HEADER = "# What searches chose, by scale and search; written by `gleak adopt`.\n"
-LONGEST_LINE = 1000
 
 
 class Entry(BaseModel):
@@ -29,7 +27,7 @@ class Entry(BaseModel):
         metric: canonical spec of the metric.
         trials: number of trials.
         levels: spec strings of the cell that the trials ran on.
-        fingerprint: hash of the declaration (`gleak.studies.search.declaration.Search`).
+        fingerprint: hash of the declaration (`gleak.studies.search.declaration.SpecSearch`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,12 +41,8 @@ class Entry(BaseModel):
     fingerprint: str
 
 
-class Outcome(Entry):
-    """Content of a search's ``chosen.yaml``: an entry, and the search it belongs to.
-
-    Args:
-        study, scale, search: names of these.
-    """
+class SearchOutcome(Entry):
+    """Content of a search's ``chosen.yaml``: an entry, and the search it belongs to."""
 
     study: str
     scale: str
@@ -64,12 +58,7 @@ class Outcome(Entry):
         )
 
     @classmethod
-    def read(cls, path: Path) -> Outcome:
-        """Read the file.
-
-        Raises:
-            SpecError: the file does not exist or is not a search's ``chosen.yaml``.
-        """
+    def read(cls, path: Path) -> SearchOutcome:
         content = load_mapping(path, "chosen.yaml of a search", "study, scale, search, chosen")
         return read_model(cls, content, str(path))
 
@@ -80,13 +69,12 @@ class Outcome(Entry):
 
     @property
     def entry(self) -> Entry:
-        """Entry of the study's file of adopted results."""
         return Entry(**self.model_dump(include=set(Entry.model_fields)))
 
 
 def chosen_file(study: Path) -> Path:
     """Return the path of a study's adopted results, given the path of the study file."""
-    return study.parent / FOLDER / study.name
+    return study.parent / "chosen" / study.name
 
 
 Adopted = Mapping[str, Mapping[str, Entry]]
@@ -94,11 +82,7 @@ Adopted = Mapping[str, Mapping[str, Entry]]
 
 
 def read_choices(path: Path) -> dict[str, dict[str, Entry]]:
-    """Read adopted results: scale -> search -> entry; empty if the file does not exist.
-
-    Raises:
-        SpecError: the file is invalid; names it, the scale and the search.
-    """
+    """Read adopted results: scale -> search -> entry; empty if the file does not exist."""
     if not path.is_file():
         return {}
     content = load_mapping(path, "file of choices", "scale -> search -> entry")
@@ -127,6 +111,6 @@ def write_choices(path: Path, choices: Adopted) -> None:
 
 
 def _write(path: Path, content: Mapping[str, Any], header: str = "") -> None:
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=LONGEST_LINE)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
     with atomic(path) as temporary:
         temporary.write_text(header + text, encoding="utf-8")

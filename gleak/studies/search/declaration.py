@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 OWN_SPLIT = "train"
 DIGITS = 3
 """Significant digits of values that a search draws."""
-NO_PATCHES: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 class Range(BaseModel, ABC):
@@ -63,13 +61,8 @@ class Range(BaseModel, ABC):
         """Return the range in the form of a study file, canonically."""
 
 
-class Interval(Range):
-    """Closed interval of numbers.
-
-    Args:
-        low, high: ends of the interval.
-        log: True to sample uniformly on a logarithmic scale.
-    """
+class NumberRange(Range):
+    """Closed interval of numbers; with ``log``, sampled uniformly on a logarithmic scale."""
 
     low: float
     high: float
@@ -111,7 +104,7 @@ class Interval(Range):
         return self.model_dump()
 
 
-class WholeInterval(Interval):
+class IntegerRange(NumberRange):
     """Closed interval of integers."""
 
     low: int
@@ -152,31 +145,26 @@ class Choices(Range):
 
 
 def read_range(base: Spec, field: str, written: Mapping[str, Any] | list[Any]) -> Range:
-    """Read the range of a field from a study file.
-
-    Args:
-        base: spec of the first trial.
-        field: one of its fields.
-        written: low, high and log of an interval, or a list of choices.
+    """Read the range of a field of the first trial's spec from a study file.
 
     Raises:
         SpecError: the range is malformed, contains values that are invalid for the field, or does
             not contain the base's value.
     """
-    found: Range
+    field_range: Range
     with error_context(f"ranges, field {field!r}"):
         if isinstance(written, Mapping):
             whole = type(getattr(base, field)) is int
-            found = read_model(WholeInterval if whole else Interval, written, "interval")
+            field_range = read_model(IntegerRange if whole else NumberRange, written, "interval")
         else:
             texts = [field_text(changed(base, {field: value}), field) for value in written]
             if len(set(texts)) < max(len(texts), 2):
                 raise SpecError(f"{written} are not two or more different choices")
-            found = Choices(texts=tuple(texts))
-        found.start(base, field)
-        for value in found.examples:
+            field_range = Choices(texts=tuple(texts))
+        field_range.start(base, field)
+        for value in field_range.examples:
             changed(base, {field: value})
-    return found
+    return field_range
 
 
 class Declaration(BaseModel):
@@ -221,20 +209,19 @@ class SearchFile(Declaration):
 
     def at(self, scale: Scale) -> Declaration:
         """Return the search at a scale, without the changes of fields."""
-        changed = self.patches(scale)
         own = getattr(self, scale, None)
-        kept = own and own.model_copy(update=dict.fromkeys(changed))
+        kept = own and own.model_copy(update=dict.fromkeys(self.patches(scale)))
         return at_scale(self.model_copy(update={scale: kept} if kept else {}), Declaration, scale)
 
     def patches(self, scale: Scale) -> dict[str, dict[str, Any]]:
         """Return the fields that a scale changes, by level."""
         own = getattr(self, scale, None) or Declaration()
-        found = {level: getattr(own, level) for level in LEVELS}
-        return {level: fields for level, fields in found.items() if isinstance(fields, dict)}
+        values = {level: getattr(own, level) for level in LEVELS}
+        return {level: fields for level, fields in values.items() if isinstance(fields, dict)}
 
 
 @dataclass(frozen=True)
-class Search:
+class SpecSearch:
     """A search at one scale.
 
     Args:
@@ -261,8 +248,7 @@ class Search:
     @property
     def base(self) -> AttackSpec:
         """Attack of the first trial, used in grids until a result is adopted."""
-        attack: AttackSpec = self.cell.attack
-        return attack
+        return self.cell.attack
 
     @property
     def used(self) -> dict[str, str]:
@@ -283,14 +269,13 @@ class Search:
         """Canonical form of the declaration; `read_search` returns an equal search for it."""
         return {
             **self.cell.strings(),
-            "ranges": {field: found.declared() for field, found in self.ranges.items()},
+            "ranges": {field: values.declared() for field, values in self.ranges.items()},
             "trials": self.trials,
             "metric": str(self.metric),
         }
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the canonical declaration."""
         return blake2b(json.dumps(self.declared).encode(), digest_size=8).hexdigest()
 
     @property
@@ -313,15 +298,10 @@ class Search:
 
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of parameters whose updates any variant reads (`AttackSpec.reads`)."""
-        names: frozenset[str] = frozenset()
-        for attack in self.variants:
-            read = attack.reads(model, input_shape)
-            if read is None:
-                return None
-            names |= read
-        return names
+        reads = [attack.reads(model, input_shape) for attack in self.variants]
+        return None if None in reads else frozenset().union(*filter(None, reads))
 
-    def after(self, earlier: Search) -> Search:
+    def after(self, earlier: SpecSearch) -> SpecSearch:
         """Return the search whose base has the values that an earlier search chose.
 
         Raises:
@@ -331,22 +311,14 @@ class Search:
         search = read_search(self.name, Declaration(**{**self.declared, "attack": str(attack)}))
         return replace(search, written=self.base)
 
-    def adopting(self, entry: Entry) -> Search:
-        """Return the search with an adopted result, marked as outdated if the search has changed.
-
-        Raises:
-            SpecError: the adopted spec is not a valid attack any more.
-        """
+    def adopting(self, entry: Entry) -> SpecSearch:
+        """Return the search with an adopted result, or marked as outdated if it has changed."""
         if entry.fingerprint != self.fingerprint:
             return replace(self, outdated=True)
         return replace(self, chosen=parse("attack", entry.chosen))
 
     def check_choice(self) -> None:
-        """Raise an error if the adopted result is outdated.
-
-        Raises:
-            SpecError: the search has changed since its result was adopted.
-        """
+        """Raise a `SpecError` if the search has changed since its result was adopted."""
         if self.outdated:
             raise SpecError(
                 f"search {self.name!r} has changed since its choice was adopted, or one that it "
@@ -356,14 +328,9 @@ class Search:
 
 
 def read_search(
-    name: str, declared: Declaration, patches: Mapping[str, Mapping[str, Any]] = NO_PATCHES
-) -> Search:
-    """Read a search from its declaration at one scale.
-
-    Args:
-        name: name of the search in the study.
-        declared: declaration without changed fields.
-        patches: level -> fields that the scale changes.
+    name: str, declared: Declaration, patches: Mapping[str, Mapping[str, Any]] | None = None
+) -> SpecSearch:
+    """Read a search from its declaration at one scale, with the fields that the scale changes.
 
     Raises:
         SpecError: a key is missing or invalid; names the key.
@@ -373,18 +340,32 @@ def read_search(
         if getattr(declared, key) is None:
             raise SpecError(f"key {key!r} is missing")
     specs = {level: parse(level, str(getattr(declared, level))) for level in LEVELS}
-    changes = {level: changed(specs[level], fields) for level, fields in patches.items()}
+    changes = {level: changed(specs[level], fields) for level, fields in (patches or {}).items()}
     cell = Cell({**specs, **changes})
     cell.check()
-    search = Search(
+    search = SpecSearch(
         name=name,
         cell=cell,
         ranges=dict(_ranges(cell.attack, declared.ranges or {})),
         trials=declared.trials or 1,
         metric=_metric(declared.metric or "", cell),
     )
-    _check_split(cell)
-    _check_variants(search)
+    if cell.client.split != OWN_SPLIT:
+        raise SpecError(
+            f"client: {cell.client} draws its samples from split={cell.client.split}, and nothing "
+            f"is chosen on test victims; write it with split={OWN_SPLIT}"
+        )
+    for attack in search.variants:
+        with error_context("ranges"):
+            Cell({**cell.specs, "attack": attack}).check()
+            if attack.grants != search.base.grants:
+                raise SpecError(
+                    f"{attack} needs other grants than {search.base}; search each on its own"
+                )
+            if attack.knowledge != search.base.knowledge:
+                raise SpecError(
+                    f"{attack} uses other knowledge than {search.base}; search each on its own"
+                )
     return search
 
 
@@ -410,27 +391,3 @@ def _metric(text: str, cell: Cell) -> MetricSpec:
         if cell.dataset.modality not in metric.modalities:
             raise SpecError(f"{metric} does not apply to {cell.dataset.modality} data")
     return metric
-
-
-def _check_split(cell: Cell) -> None:
-    """Raise an error if the victims are not from the train split, as results use the test split."""
-    if cell.client.split != OWN_SPLIT:
-        raise SpecError(
-            f"client: {cell.client} draws its samples from split={cell.client.split}, and nothing "
-            f"is chosen on test victims; write it with split={OWN_SPLIT}"
-        )
-
-
-def _check_variants(search: Search) -> None:
-    """Raise an error if a variant is incompatible or needs other grants or other knowledge."""
-    for attack in search.variants:
-        with error_context("ranges"):
-            Cell({**search.cell.specs, "attack": attack}).check()
-            if attack.grants != search.base.grants:
-                raise SpecError(
-                    f"{attack} needs other grants than {search.base}; search each on its own"
-                )
-            if attack.knowledge != search.base.knowledge:
-                raise SpecError(
-                    f"{attack} uses other knowledge than {search.base}; search each on its own"
-                )

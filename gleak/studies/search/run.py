@@ -26,8 +26,8 @@ from gleak.models.broadcast import read_model_spec
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import derived_seed
-from gleak.studies.search.chosen import Outcome
-from gleak.studies.search.declaration import Search
+from gleak.studies.search.chosen import SearchOutcome
+from gleak.studies.search.declaration import SpecSearch
 
 if TYPE_CHECKING:
     import optuna
@@ -35,20 +35,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OK, FAILED = "ok", "failed"
-TRIALS, CHOSEN = "trials.csv", "chosen.yaml"
-DIGITS = 9
 Evaluate = Callable[[AttackSpec], float]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One trial of a search.
-
-    Args:
-        spec: canonical string of the attack; empty if the trial failed.
-        fields: values of the searched fields, in the form of a spec string.
-        value: mean of the metric; NaN if the trial failed.
-    """
+class SearchTrial:
+    """One trial of a search; of a failed one the spec is empty, and the value NaN."""
 
     spec: str
     fields: Mapping[str, str]
@@ -56,12 +48,11 @@ class Trial:
 
     @property
     def status(self) -> str:
-        """`OK` or `FAILED`."""
         return OK if self.spec else FAILED
 
 
 def run_search(
-    search: Search,
+    search: SpecSearch,
     update_path: Path,
     parameters_path: Path,
     granted_paths: Mapping[str, Path],
@@ -77,19 +68,8 @@ def run_search(
 ) -> dict[str, float]:
     """Run the trials of a search on victims from the train split, and write the best spec.
 
-    Args:
-        search: search to run.
-        update_path: ``update.h5``.
-        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
-        granted_paths: grant name -> file, for the grants of the attack's spec.
-        private_path: ``private.h5``, the true samples of the update.
-        folder: folder of ``trials.csv`` and ``chosen.yaml``; equal inputs give equal bytes.
-        study: name of the study, written into ``chosen.yaml``.
-        scale: scale of the search, written into ``chosen.yaml``.
-        seed: seed of the run; the seed of the search is derived from it.
-        secret_path: ``secret.h5``, if the attack's spec needs it.
-        knowledge_paths: ``knowledge.h5`` files that the attack's spec needs.
-        device: "auto", "cpu" or "cuda".
+    The inputs are those of the attack and the truth, ``private.h5``; ``trials.csv`` and
+    ``chosen.yaml`` in the folder are equal bytes for equal inputs.
 
     Returns:
         Cost of earlier, interrupted runs (`gleak.runtime.checkpointing.Journal.earlier`).
@@ -116,13 +96,13 @@ def run_search(
     origin = origin_of(__name__, specs, [*files, *knowledge_paths], search.fingerprint, seed)
     with Journal(folder / FILE, origin) as journal:
         trials = try_specs(search, _evaluation(search, observation, truth, seed, journal), seed)
-        save_scores(_table(trials), folder / TRIALS)
-        _outcome(search, trials, study, scale).write(folder / CHOSEN)
+        save_scores(_table(trials), folder / "trials.csv")
+        _outcome(search, trials, study, scale).write(folder / "chosen.yaml")
     return journal.earlier
 
 
 def _evaluation(
-    search: Search, observation: Observation, truth: Private, seed: int, journal: Journal
+    search: SpecSearch, observation: Observation, truth: Private, seed: int, journal: Journal
 ) -> Evaluate:
     """Return a function that computes the value of a spec once, also if the job is resumed."""
     levels = search.cell.strings()
@@ -138,14 +118,10 @@ def _evaluation(
     return evaluate
 
 
-def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
+def try_specs(search: SpecSearch, evaluate: Evaluate, seed: int) -> list[SearchTrial]:
     """Try the base, then proposals of a tree-structured Parzen estimator (Optuna's TPE).
 
-    Args:
-        search: search to run.
-        evaluate: returns the value of a spec. A trial fails if this raises a `GleakError` or
-            returns a value that is not finite.
-        seed: seed of the run.
+    A trial fails if ``evaluate`` raises a `GleakError` or returns a value that is not finite.
 
     Raises:
         MetricUnavailable: ``evaluate`` raised it; it would for every other spec, too.
@@ -155,11 +131,11 @@ def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
         import optuna
 
     proposals = _proposals(search, seed)
-    trials: list[Trial] = []
+    trials: list[SearchTrial] = []
     with Progress(search.trials, f"search {search.name}") as progress:
         for number in range(search.trials):
             asked = proposals.ask()
-            values = {field: found.suggest(asked, field) for field, found in search.ranges.items()}
+            values = {name: values.suggest(asked, name) for name, values in search.ranges.items()}
             trial = _try(search, values if number else {}, evaluate)
             if trial.status == OK:
                 proposals.tell(asked, trial.value)
@@ -170,7 +146,7 @@ def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
     return trials
 
 
-def _proposals(search: Search, seed: int) -> optuna.Study:
+def _proposals(search: SpecSearch, seed: int) -> optuna.Study:
     """Create the Optuna study, with the base as its first trial; log only Optuna's warnings."""
     import optuna
 
@@ -181,13 +157,13 @@ def _proposals(search: Search, seed: int) -> optuna.Study:
         direction="maximize" if search.metric.better == "higher" else "minimize",
         sampler=optuna.samplers.TPESampler(seed=derived_seed(seed, "search")),
     )
-    own = {field: found.start(search.base, field) for field, found in search.ranges.items()}
-    proposals.enqueue_trial(own)
+    proposals.enqueue_trial(
+        {name: values.start(search.base, name) for name, values in search.ranges.items()}
+    )
     return proposals
 
 
-def _try(search: Search, values: Mapping[str, object], evaluate: Evaluate) -> Trial:
-    """Evaluate the base with changed values of some fields."""
+def _try(search: SpecSearch, values: Mapping[str, object], evaluate: Evaluate) -> SearchTrial:
     fields = {field: str(value) for field, value in values.items()}
     try:
         spec = changed(search.base, values)
@@ -197,11 +173,11 @@ def _try(search: Search, values: Mapping[str, object], evaluate: Evaluate) -> Tr
         raise
     except GleakError as error:
         logger.warning("search %s: a trial failed: %s", search.name, error)
-        return Trial("", fields, math.nan)
+        return SearchTrial("", fields, math.nan)
     if not math.isfinite(value):
         logger.warning("search %s: %s of %s is not finite", search.name, search.metric, spec)
-        return Trial("", fields, math.nan)
-    return Trial(str(spec), fields, value)
+        return SearchTrial("", fields, math.nan)
+    return SearchTrial(str(spec), fields, value)
 
 
 def _mean(
@@ -213,16 +189,15 @@ def _mean(
     seed: int,
 ) -> float:
     """Compute the mean of the metric over all samples; not finite if a sample has no value."""
-    found = reconstruct(spec, observation, seed)
-    found.validate(f"reconstruction of {spec}")
-    comparison = match_to_truth(truth, found, levels=levels)
+    reconstruction = reconstruct(spec, observation, seed)
+    reconstruction.validate(f"reconstruction of {spec}")
+    comparison = match_to_truth(truth, reconstruction, levels=levels)
     if not metric.applies(comparison):
         raise MetricUnavailable(f"metric {metric} does not apply to {'/'.join(levels.values())}")
     return float(np.mean(measure(metric, comparison)))
 
 
-def _table(trials: Sequence[Trial]) -> pd.DataFrame:
-    """Return a table with the number, fields, value and status of each trial."""
+def _table(trials: Sequence[SearchTrial]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"trial": number, **trial.fields, "value": trial.value, "status": trial.status}
@@ -231,7 +206,9 @@ def _table(trials: Sequence[Trial]) -> pd.DataFrame:
     )
 
 
-def _outcome(search: Search, trials: Sequence[Trial], study: str, scale: str) -> Outcome:
+def _outcome(
+    search: SpecSearch, trials: Sequence[SearchTrial], study: str, scale: str
+) -> SearchOutcome:
     succeeded = [trial for trial in trials if trial.status == OK]
     if not succeeded:
         raise GleakError(
@@ -241,7 +218,7 @@ def _outcome(search: Search, trials: Sequence[Trial], study: str, scale: str) ->
     choose = max if search.metric.better == "higher" else min
     best = choose(succeeded, key=lambda trial: trial.value)
     base = trials[0]
-    outcome = Outcome(
+    outcome = SearchOutcome(
         study=study,
         scale=scale,
         search=search.name,
@@ -258,4 +235,4 @@ def _outcome(search: Search, trials: Sequence[Trial], study: str, scale: str) ->
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+    return float(f"{value:.9g}")

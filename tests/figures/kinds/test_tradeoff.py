@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from gleak.core.errors import SpecError
 from gleak.figures.kinds.tradeoff import frontier, tabulate_points
 from gleak.studies.axis_labels import AxisLabels
-from gleak.studies.cell import Cell
+from gleak.studies.cell import Cell, levels_of
 from gleak.studies.figure_spec import FigureData
-from gleak.studies.refusals import levels_of
 from tests.score_tables import DrawTwice, MakeCell, Scored, make_figure, published_values, read_cell
 
 DEFENSES = ("none", "gaussian")

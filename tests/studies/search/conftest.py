@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from gleak.studies.search.declaration import Declaration, Search, read_search
+from gleak.studies.cell import LEVELS
+from gleak.studies.search.declaration import Declaration, SpecSearch, read_search
 
+CELL = "digits/lenet+width=4/untrained+init=uniform/honest/fedsgd+victims=2+split=train/none"
 DECLARED: dict[str, Any] = {
-    "dataset": "digits",
-    "model": "lenet+width=4",
-    "training": "untrained+init=uniform",
-    "crafting": "honest",
-    "client": "fedsgd+victims=2+split=train",
-    "defense": "none",
+    **dict(zip(LEVELS, CELL.split("/"), strict=False)),
     "attack": "cpl+iterations=3+alpha=0.5",
     "ranges": {"alpha": {"low": 1e-5, "high": 10, "log": True}},
     "trials": 3,
@@ -24,10 +21,10 @@ DECLARED: dict[str, Any] = {
 
 
 @pytest.fixture
-def declare() -> Callable[..., Search]:
+def declare() -> Callable[..., SpecSearch]:
     """Return a factory of the search with changed keys; None removes a key."""
 
-    def make(**keys: Any) -> Search:
+    def make(**keys: Any) -> SpecSearch:
         return read_search("weights", Declaration(**{**DECLARED, **keys}))
 
     return make

@@ -8,18 +8,12 @@ import pytest
 import yaml
 
 from gleak.core.errors import SpecError
+from gleak.studies.cell import LEVELS
 from gleak.studies.search.adopt import adopt
-from gleak.studies.search.chosen import Outcome, chosen_file, read_choices
+from gleak.studies.search.chosen import SearchOutcome, chosen_file, read_choices
 from gleak.studies.study import load_study
 
-CELL = {
-    "dataset": "digits",
-    "model": "lenet",
-    "training": "untrained",
-    "crafting": "honest",
-    "client": "fedsgd",
-    "defense": "none",
-}
+CELL = dict(zip(LEVELS, ["digits", "lenet", "untrained", "honest", "fedsgd", "none"], strict=False))
 SEARCH = {
     **CELL,
     "client": "fedsgd+split=train",
@@ -56,7 +50,7 @@ def outcome(studies: Path, tmp_path: Path) -> MakeOutcome:
         search: str = "a", scale: str = "quick", study: str = "one", alpha: float = 3, **fields: Any
     ) -> Path:
         declared = load_study(studies / "one.yaml").search("a" if search == "c" else search, scale)
-        found = Outcome(
+        found = SearchOutcome(
             study=study,
             scale=scale,
             search=search,
@@ -98,16 +92,6 @@ def test_choices_are_merged_and_others_stay(studies: Path, outcome: MakeOutcome)
         "small": {"a": "cpl+alpha=3"},
     }
     assert chosen(studies, "two") == {"quick": {"a": "cpl+alpha=3"}}
-
-
-def test_the_order_of_the_files_does_not_matter(studies: Path, outcome: MakeOutcome):
-    files = [outcome(scale="paper"), outcome("b"), outcome()]
-    path = chosen_file(studies / "one.yaml")
-    adopt(files, studies)
-    first = path.read_bytes()
-    adopt(files[::-1], studies)
-    assert path.read_bytes() == first
-    assert [*chosen(studies)] == ["quick", "paper"]
 
 
 @pytest.mark.parametrize(

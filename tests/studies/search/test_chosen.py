@@ -7,13 +7,7 @@ import pytest
 import yaml
 
 from gleak.core.errors import SpecError
-from gleak.studies.search.chosen import (
-    Entry,
-    Outcome,
-    chosen_file,
-    read_choices,
-    write_choices,
-)
+from gleak.studies.search.chosen import Entry, SearchOutcome, read_choices, write_choices
 
 CONTENT: dict[str, Any] = {
     "chosen": "cpl+alpha=2.5",
@@ -32,18 +26,18 @@ def entry(**fields: Any) -> Entry:
 
 
 def test_an_outcome_reads_as_written(tmp_path: Path):
-    outcome = Outcome(**PLACE, **CONTENT)
+    outcome = SearchOutcome(**PLACE, **CONTENT)
     outcome.write(tmp_path / "chosen.yaml")
-    assert Outcome.read(tmp_path / "chosen.yaml") == outcome
+    assert SearchOutcome.read(tmp_path / "chosen.yaml") == outcome
     assert yaml.safe_load((tmp_path / "chosen.yaml").read_text()) == {**PLACE, **CONTENT}
     assert outcome.entry == entry()
 
 
 def test_a_summary_says_what_was_gained():
     assert "cpl+alpha=2.5 has mse 0.125; the base cpl failed" in (
-        Outcome(**PLACE, **CONTENT).summary
+        SearchOutcome(**PLACE, **CONTENT).summary
     )
-    assert "had 0.25" in Outcome(**PLACE, **{**CONTENT, "base_value": 0.25}).summary
+    assert "had 0.25" in SearchOutcome(**PLACE, **{**CONTENT, "base_value": 0.25}).summary
 
 
 def test_choices_read_as_written_in_one_order(tmp_path: Path):
@@ -62,12 +56,6 @@ def test_long_specs_stay_on_one_line(tmp_path: Path):
     long = "cpl" + "".join(f"+field_{n}={n / 7:.3g}" for n in range(12))
     write_choices(tmp_path / "cpa.yaml", {"quick": {"a": entry(chosen=long)}})
     assert f"chosen: {long}\n" in (tmp_path / "cpa.yaml").read_text()
-
-
-def test_choices_stand_beside_the_study(tmp_path: Path):
-    path = chosen_file(tmp_path / "cpa.yaml")
-    assert path == tmp_path / "chosen" / "cpa.yaml"
-    assert read_choices(path) == {}
 
 
 @pytest.mark.parametrize(
@@ -94,4 +82,4 @@ def test_faults_name_the_file_and_the_place(tmp_path: Path, content: Any, fault:
 def test_files_that_are_no_outcome(tmp_path: Path, content: str):
     (tmp_path / "chosen.yaml").write_text(content)
     with pytest.raises(SpecError, match=r"chosen\.yaml: "):
-        Outcome.read(tmp_path / "chosen.yaml")
+        SearchOutcome.read(tmp_path / "chosen.yaml")

@@ -15,20 +15,20 @@ from gleak.studies.search.chosen import Entry
 from gleak.studies.search.declaration import (
     Choices,
     Declaration,
-    Interval,
+    IntegerRange,
+    NumberRange,
     Range,
-    Search,
     SearchFile,
-    WholeInterval,
+    SpecSearch,
     read_range,
     read_search,
 )
 
-Declare = Callable[..., Search]
+Declare = Callable[..., SpecSearch]
 CHOSEN = "cpl+iterations=3+alpha=2.5"
 
 
-def entry(search: Search, chosen: str = CHOSEN) -> Entry:
+def entry(search: SpecSearch, chosen: str = CHOSEN) -> Entry:
     return Entry(
         chosen=chosen,
         value=0.1,
@@ -68,12 +68,6 @@ def test_any_change_gives_another_fingerprint(declare: Declare, keys: dict[str, 
     assert declare(**keys).fingerprint != declare().fingerprint
 
 
-def test_the_order_in_which_ranges_are_written_does_not_matter(declare: Declare):
-    ranges = {"alpha": {"low": 0, "high": 1}, "patience": {"low": 1, "high": 400}}
-    backwards = dict(reversed(ranges.items()))
-    assert list(declare(ranges=ranges).ranges) == list(declare(ranges=backwards).ranges)
-
-
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
@@ -89,10 +83,7 @@ def test_the_order_in_which_ranges_are_written_does_not_matter(declare: Declare)
             {"client": "fedsgd+victims=2"},
             "client: fedsgd.victims=2 draws its samples from split=test, .*write it with split=tr",
         ),
-        (
-            {"ranges": {"labels": ["argmin", "known"]}},
-            "ranges: cpl.*labels=known.* needs other grants than cpl",
-        ),
+        ({"ranges": {"labels": ["argmin", "known"]}}, "ranges: cpl.*labels=known.* needs other"),
     ],
 )
 def test_faults_name_the_key(declare: Declare, keys: dict[str, Any], fault: str):
@@ -163,12 +154,6 @@ def test_what_was_chosen_is_taken_if_it_is_of_this_declaration(declare: Declare)
         outdated.check_choice()
 
 
-def test_a_choice_that_is_no_attack_any_more_is_refused(declare: Declare):
-    with pytest.raises(SpecError, match="unknown field 'beta'"):
-        declare().adopting(entry(declare(), "cpl+beta=3"))
-    assert parse("attack", CHOSEN)
-
-
 @pytest.mark.usefixtures("bringing")
 def test_an_attack_brings_the_same_whatever_is_tried(declare: Declare):
     own = "bringing+codec=codec~size=64"
@@ -200,19 +185,14 @@ def test_numbers_stay_between_the_ends_and_are_short(
     low, high = sorted((first, second))
     if not low < high:
         return
-    for value in suggestions(Interval(low=low, high=high, log=log), seed, 5):
+    for value in suggestions(NumberRange(low=low, high=high, log=log), seed, 5):
         assert low <= value <= high
         assert value in (low, high) or value == float(f"{value:.3g}")
 
 
-def test_logarithmic_ranges_reach_small_numbers():
-    small = {log: suggestions(Interval(low=1e-5, high=10, log=log)) for log in (True, False)}
-    assert sum(value < 0.1 for value in small[True]) > sum(value < 0.1 for value in small[False])
-
-
 def test_a_whole_field_gets_whole_numbers():
     found = read_range(CPL, "patience", {"low": 1, "high": 400})
-    assert isinstance(found, WholeInterval)
+    assert isinstance(found, IntegerRange)
     assert all(type(value) is int for value in suggestions(found))
 
 

@@ -9,41 +9,30 @@ import pytest
 
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.studies.axes import check_axis
+from gleak.studies.axis_labels import check_axis
 from gleak.studies.grid import Grid
-from gleak.studies.search.declaration import Declaration, Search, read_search
+from gleak.studies.search.declaration import Declaration, SpecSearch, read_search
+from tests.studies.search.conftest import DECLARED
 from tests.studies.test_grid import BASE, attacks, expanded, grid, proxies
 
 REFERENCE = {"search": "weights"}
 
 
-def tuned(chosen: str | None = None, attack: str = "cpl+alpha=0.5") -> dict[str, Search]:
+def tuned(chosen: str | None = None, attack: str = "cpl+alpha=0.5") -> dict[str, SpecSearch]:
     """Return a search with its adopted result."""
-    declared = Declaration(
-        dataset="digits",
-        model="lenet",
-        training="untrained",
-        crafting="honest",
-        client="fedsgd+split=train",
-        defense="none",
-        attack=attack,
-        ranges={"alpha": {"low": 0, "high": 10}},
-        trials=3,
-        metric="mse",
-    )
-    search = read_search("weights", declared)
+    declared = {**DECLARED, "attack": attack, "ranges": {"alpha": {"low": 0, "high": 10}}}
+    search = read_search("weights", Declaration(**declared))
     return {"weights": replace(search, chosen=chosen and parse("attack", chosen))}
 
 
-def searched(attack: Any, searches: dict[str, Search], **fields: Any) -> Grid:
+def searched(attack: Any, searches: dict[str, SpecSearch], **fields: Any) -> Grid:
     """Return a grid of one dataset and defence, with attacks that refer to searches."""
     written = {**BASE, "dataset": "mnist", "defense": "none", "attack": attack, **fields}
     return expanded(written, searches=searches)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "expected"),
-    [(None, "cpl+alpha=0.5"), ("cpl+alpha=3", "cpl+alpha=3")],
+    ("chosen", "expected"), [(None, "cpl+alpha=0.5"), ("cpl+alpha=3", "cpl+alpha=3")]
 )
 def test_an_attack_of_a_search_is_the_chosen_one_or_else_the_base(
     chosen: str | None, expected: str

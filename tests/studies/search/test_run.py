@@ -15,11 +15,11 @@ from gleak.core.errors import ArtifactError, GleakError, IncompatibleError
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.score import score
 from gleak.studies.cell import LEVELS
-from gleak.studies.search.chosen import Outcome
-from gleak.studies.search.declaration import Interval, Search
+from gleak.studies.search.chosen import SearchOutcome
+from gleak.studies.search.declaration import NumberRange, SpecSearch
 from gleak.studies.search.run import FAILED, OK, run_search, try_specs
 
-Declare = Callable[..., Search]
+Declare = Callable[..., SpecSearch]
 Simulate = Callable[..., Path]
 CLIENT = "fedsgd+victims=2+split=train"
 
@@ -29,7 +29,7 @@ def run(simulate: Simulate, tmp_path: Path) -> Callable[..., Path]:
     """Return a function that runs a search on tiny images and returns its folder."""
     made = simulate(client=CLIENT)
 
-    def make(search: Search, name: str = "search", seed: int = 5) -> Path:
+    def make(search: SpecSearch, name: str = "search", seed: int = 5) -> Path:
         granted = {grant: made / "granted" / f"{grant}.h5" for grant in search.base.grants}
         files = (made / "update.h5", made / "model.h5", granted, made / "private.h5")
         folder = tmp_path / name
@@ -50,7 +50,7 @@ def test_the_best_of_the_trials_is_chosen_and_the_base_is_the_first(
     assert trials["alpha"][0] == search.base.alpha
     assert trials["alpha"].between(1e-5, 10).all()
     assert trials["alpha"].nunique() == 3
-    outcome = Outcome.read(folder / "chosen.yaml")
+    outcome = SearchOutcome.read(folder / "chosen.yaml")
     best = trials.loc[trials["value"].idxmin()]
     assert outcome.value == best["value"] == trials["value"].min()
     assert outcome.chosen == f"cpl+iterations=3+alpha={best['alpha']:g}"
@@ -82,7 +82,7 @@ def test_a_trial_is_worth_what_the_attack_and_its_scores_say(
     attack(search.base, *files, found, seed=5, device="cpu")
     columns = {**dict.fromkeys(LEVELS, ""), "grants": ""}
     table = score(made / "private.h5", tmp_path / "scores.csv", columns, found, [search.metric])
-    value = Outcome.read(run(search) / "chosen.yaml").value
+    value = SearchOutcome.read(run(search) / "chosen.yaml").value
     assert value == pytest.approx(table["value"].mean(), rel=1e-8)
 
 
@@ -166,14 +166,14 @@ def test_failed_trials_keep_a_row_and_are_never_chosen(
     trials = pd.read_csv(folder / "trials.csv")
     assert trials["status"].tolist() == [FAILED, FAILED, OK, OK]
     assert trials["value"].isna().tolist() == [True, True, False, False]
-    outcome = Outcome.read(folder / "chosen.yaml")
+    outcome = SearchOutcome.read(folder / "chosen.yaml")
     assert outcome.base_value is None
     assert outcome.value == trials["value"].min()
     assert "a trial failed: blew up" in caplog.text
 
 
 def test_values_that_make_no_valid_spec_have_failed(declare: Declare):
-    search = replace(declare(trials=9), ranges={"alpha": Interval(low=-5, high=5)})
+    search = replace(declare(trials=9), ranges={"alpha": NumberRange(low=-5, high=5)})
     trials = try_specs(search, lambda spec: float(spec.alpha), seed=3)
     valid = [float(trial.fields["alpha"]) >= 0 for trial in trials]
     assert {*valid} == {True, False}

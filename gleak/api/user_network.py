@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import torch
 from torch import nn
-from typing_extensions import override
 
 from gleak.api.tensors import Shape, channels_last
 from gleak.artifacts.dataset import Dataset
@@ -49,16 +48,13 @@ class GivenImages(DatasetSpec):
     labels: int = parameter(10, "number of classes")
 
     @property
-    @override
     def shape(self) -> Shape:
         return self.sample_shape
 
     @property
-    @override
     def classes(self) -> int:
         return self.labels
 
-    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
         raise SpecError(f"{self} are not read from a file")
 

@@ -9,7 +9,6 @@ from math import prod
 from typing import ClassVar, Self
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.integrity import attribute_of, set_attribute
 from gleak.artifacts.reading import load_array, member
@@ -90,12 +89,10 @@ class Dense(Encoding):
     }
     values: np.ndarray
 
-    @override
     def decode(self) -> np.ndarray:
         return self.values
 
     @property
-    @override
     def bits(self) -> int:
         return 8 * self.values.nbytes
 
@@ -121,7 +118,6 @@ class Sparse(Encoding):
     shape: np.ndarray
 
     @classmethod
-    @override
     def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
         width = max(part.indices.shape[-1] for part in parts)
 
@@ -133,7 +129,6 @@ class Sparse(Encoding):
         values = np.concatenate([widen(part.values, 0) for part in parts], axis)
         return cls(indices, values, parts[0].shape)
 
-    @override
     def decode(self) -> np.ndarray:
         size = prod(self.weight_shape)
         flat = np.zeros((*self.leading, size + 1), self.values.dtype)
@@ -142,18 +137,15 @@ class Sparse(Encoding):
         return flat[..., :size].reshape(*self.leading, *self.shape)
 
     @property
-    @override
     def bits(self) -> int:
         """Size of the values and of their positions, numbers or a mask, whichever is smaller."""
         size, counts = prod(self.weight_shape), (self.indices >= 0).sum(-1)
         positions = np.minimum(counts * code_bits(size), size)
         return int((8 * self.values.itemsize * counts + positions).sum())
 
-    @override
     def sent(self) -> np.ndarray | None:
         return Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape).decode()
 
-    @override
     def fault(self) -> str | None:
         size = prod(self.weight_shape)
         if min(self.weight_shape, default=0) < 0:
@@ -183,16 +175,13 @@ class Factored(Encoding):
     right: np.ndarray
     shape: np.ndarray
 
-    @override
     def decode(self) -> np.ndarray:
         return (self.left @ self.right).reshape(*self.leading, *self.shape)
 
     @property
-    @override
     def bits(self) -> int:
         return 8 * (self.left.nbytes + self.right.nbytes)
 
-    @override
     def fault(self) -> str | None:
         rows, columns = self.left.shape[2], self.right.shape[3]
         fits = prod(self.weight_shape) == rows * columns
@@ -218,13 +207,11 @@ class Quantized(Encoding):
     codes: np.ndarray
     scales: np.ndarray
 
-    @override
     def decode(self) -> np.ndarray:
         scales = self.scales.reshape(*self.leading, *[1] * (self.codes.ndim - 2))
         return np.asarray(self.codes * scales)
 
     @property
-    @override
     def bits(self) -> int:
         """Size of the scales, and of the codes with as many levels as the highest one needs."""
         highest = int(np.abs(self.codes, dtype=np.int64).max(initial=0))
@@ -257,17 +244,14 @@ class Signs(Encoding):
     }
     codes: np.ndarray
 
-    @override
     def decode(self) -> np.ndarray:
         return self.codes.astype(np.float32)
 
     @property
-    @override
     def bits(self) -> int:
         """Size of the signs; zero needs a second bit where it occurs."""
         return self.codes.size * code_bits(2 if self.codes.all() else 3)
 
-    @override
     def fault(self) -> str | None:
         if self.codes.size and not -1 <= self.codes.min() <= self.codes.max() <= 1:
             return " contains codes other than -1, 0 and 1"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import Cosine
@@ -67,7 +65,6 @@ class AGIC(MatchingAttack):
         source="ours",
     )
 
-    @override
     def parts(self) -> Parts:
         invertgrad = self.descent == "invertgrad"
         return Parts(
@@ -120,7 +117,6 @@ class AGICEpochs(AGIC):
         ge=1,
     )
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         epochs = client.protocol.epochs
@@ -144,11 +140,9 @@ class AGICEpochs(AGIC):
                 raise IncompatibleError(f"attack {self} {fault}")
 
     @property
-    @override
     def joins_epochs(self) -> bool:
         return self.only is None
 
-    @override
     def rehearse(self, observation: Observation) -> None:
         """Invert one update alone and search one sample jointly, out of thousands of each."""
         search = self._matching(observation)
@@ -156,7 +150,6 @@ class AGICEpochs(AGIC):
         if not self.only:
             search.first_jointly()
 
-    @override
     def search(self, observation: Observation) -> Reconstruction:
         search = self._matching(observation)
         return search.alone(self.only - 1) if self.only else search.jointly()

@@ -6,8 +6,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.parts import SearchParts
 from gleak.attacks.observation import Observation
@@ -114,7 +112,6 @@ class AttackSpec(Spec):
     tuned: ClassVar[frozenset[str]] = frozenset()
 
     @property
-    @override
     def tuned_fields(self) -> frozenset[str]:
         """Names of the tuned weights that are not zero."""
         return frozenset(key for key in self.tuned if getattr(self, key))

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.schema import array_fields
@@ -105,29 +104,24 @@ class Best(AttackSpec):
         0.01, "weight of the total variation (images)", source="AGIC's and MKOR's studies", ge=0
     )
 
-    @override
     def cost(self) -> SearchCost:
         return SearchCost(evaluations=self.budget)
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         super().check_network(network, shape, classes, client)
         InvertGrad().check_network(network, shape, classes, client)
 
-    @override
     def summary(self) -> AttackSummary:
         several = ("that of each attack",)
         return AttackSummary(losses=several, optimizers=several, labels=LABELS["auto"])
 
-    @override
     def rehearse(self, observation: Observation) -> None:
         """Rehearse every attack that suits the first victim, whichever would converge."""
         for candidate in self.candidates(observation.of_victim(0)):
             candidate.attack.rehearse(observation)
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """Attack victims together that the same attacks suit."""
         groups: dict[tuple[Candidate, ...], list[int]] = {}

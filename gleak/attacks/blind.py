@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, AttackSummary
@@ -28,16 +27,13 @@ class Blind(AttackSpec):
     uses_gpu: ClassVar[bool] = False
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         """The mean sample, which describes the population and no single victim."""
         return frozenset({"mean_input"})
 
-    @override
     def summary(self) -> AttackSummary:
         return AttackSummary(labels="at random")
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         mean = observation.granted["mean_input"].cpu().numpy().clip(0, 1)
         inputs = np.repeat(mean[:, None], observation.batch_size, axis=1)
@@ -62,11 +58,9 @@ class RandomNoise(UnrelatedImages):
 
     source = "ROG Table 2, row Random Noise"
 
-    @override
     def summary(self) -> AttackSummary:
         return AttackSummary(labels="at random")
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         shape = (observation.batch_size, *observation.input_shape)
         noise = [
@@ -84,20 +78,16 @@ class SameClass(UnrelatedImages):
     source = "ROG Table 2, row Same Class Image"
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         return frozenset({"labels", "class_sample"})
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         check_training_samples(self, dataset)
 
-    @override
     def summary(self) -> AttackSummary:
         return AttackSummary(labels="granted")
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         samples, labels = (
             observation.granted[name].cpu().numpy() for name in ("class_sample", "labels")

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.cpa_edges import differences
@@ -284,14 +282,11 @@ class CPA(CocktailParty, InputUnmixing):
         ge=0,
     )
 
-    @override
     def summary(self) -> AttackSummary:
         return self.unmixing_summary()
 
-    @override
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
         return {"tv": lambda: total_variation(white, shape)} if len(shape) == 3 else {}
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         return self.reconstruct_samples(observation, self.scale)

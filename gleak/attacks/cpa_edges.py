@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes
@@ -190,7 +188,6 @@ class CPAEdges(InputUnmixing):
     scale: Scale = SCALE
     power: float = POWER
 
-    @override
     def summary(self) -> AttackSummary:
         return AttackSummary(
             losses=("likelihood of edges",),
@@ -198,11 +195,9 @@ class CPAEdges(InputUnmixing):
             labels=LABELS["argmin"],
         )
 
-    @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
         return unmix_edges(mixture, count, shape, self.power)
 
-    @override
     def separate(self, observation: Observation) -> Sources:
         """Recover the samples, the image of one colour of a victim last."""
         mixture, most = self.mixture(observation), observation.batch_size
@@ -225,6 +220,5 @@ class CPAEdges(InputUnmixing):
             sources.factors[victim, counts[victim]] = 1
         return sources
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         return self.reconstruct_samples(observation, self.scale)

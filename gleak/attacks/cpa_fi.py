@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.attacks.base import LABELS, AttackSummary, SearchCost
 from gleak.attacks.cpa import CocktailParty, Term, magnitude, mixed_signs
 from gleak.attacks.inversion_attack import EmbeddingUnmixing, InversionSearch
@@ -38,7 +36,6 @@ class SparseCocktailParty(CocktailParty):
         0.13, "weight of the embeddings' mixed signs", source="CPA reference", ge=0
     )
 
-    @override
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
         return {"l1": lambda: magnitude(white), "sr": lambda: mixed_signs(white)}
 
@@ -57,7 +54,6 @@ class CPAFI(InversionSearch, SparseCocktailParty, EmbeddingUnmixing):
     budget_fields: ClassVar[frozenset[str]] = CocktailParty.budget_fields | {"inversion_iterations"}
     tuned: ClassVar[frozenset[str]] = frozenset({"ne", "l1", "sr", "mi", "temperature", "tv"})
 
-    @override
     def summary(self) -> AttackSummary:
         return self.unmixing_summary().then(EmbeddingUnmixing.summary(self))
 
@@ -84,11 +80,9 @@ class CPAFIGM(CPAFI):
         "sent", "values matched if a client sends only some", source="ours"
     )
 
-    @override
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> None:
         return None
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
@@ -96,19 +90,16 @@ class CPAFIGM(CPAFI):
         check_trained(network, super().reads(network, shape) or frozenset())
         check_gradients(network, client.loss, shape, classes)
 
-    @override
     def cost(self) -> SearchCost:
         """Return the cost of the inversion and of gradient matching."""
         inverting = super().cost()
         return replace(inverting, passes=inverting.passes + SearchCost().passes)
 
-    @override
     def summary(self) -> AttackSummary:
         plain = super().summary()
         terms = (*plain.terms, "cosine of gradients")
         return replace(plain, terms=terms, labels=LABELS["joint"])
 
-    @override
     def problem(self, observation: Observation, embeddings: torch.Tensor) -> Problem:
         parts = Parts(
             **vars(self.search_parts()) | {"priors": ()},

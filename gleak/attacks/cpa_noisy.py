@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.artifacts.private import UNKNOWN
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, MID_GREY, AttackSummary
@@ -70,7 +68,6 @@ class CPANoisy(InputUnmixing):
     power: float = POWER
     turns: int = parameter(8, "improvements of the separated images", source="ours", ge=0)
 
-    @override
     def check_neurons(self, samples: int, neurons: int, where: str) -> None:
         """Raise `IncompatibleError` if there are no more neurons than samples."""
         if samples >= neurons:
@@ -80,7 +77,6 @@ class CPANoisy(InputUnmixing):
                 "layer, or cpa_edges"
             )
 
-    @override
     def summary(self) -> AttackSummary:
         return AttackSummary(
             losses=("likelihood of edges", "likelihood of gradients"),
@@ -89,16 +85,13 @@ class CPANoisy(InputUnmixing):
             labels=LABELS["counts"],
         )
 
-    @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
         return unmix_edges(mixture, count, shape, self.power)
 
-    @override
     def rehearse(self, observation: Observation) -> None:
         """Take one turn, for one victim of all."""
         unmix_victim(observation.of_victim(0), observation.batch_size, self.power, turns=1)
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         counts, most = self.count(observation, self.mixture(observation))
         shape = (observation.victims, most, *observation.input_shape)

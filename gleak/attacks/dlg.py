@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from typing_extensions import override
-
 from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.optimizers import Adam, OptimizerSpec
 from gleak.attacks.matching.parts import LabelRule, Parts
@@ -28,7 +26,6 @@ class DLG(QuasiNewtonAttack):
 
     start: Start = parameter(Normal(), "first dummy input", source="DLG")
 
-    @override
     def parts(self) -> Parts:
         return Parts(
             start=self.start, labels="joint", distance=L2(), optimizer=LBFGS(), **self.common()
@@ -50,7 +47,6 @@ class DLGAdam(MatchingAttack):
     start: Start = parameter(Normal(), "first dummy input", source="DLG")
     labels: LabelRule = parameter("rows", "label inference rule", source="AGIC section V-A")
 
-    @override
     def parts(self) -> Parts:
         return Parts(
             start=self.start,
@@ -74,7 +70,6 @@ class IDLG(DLG):
 
     start: Start = parameter(Normal(), "first dummy input", source="iDLG")
 
-    @override
     def parts(self) -> Parts:
         return replace(super().parts(), labels="sign")
 
@@ -100,7 +95,6 @@ class CPL(QuasiNewtonAttack):
         ge=0,
     )
 
-    @override
     def parts(self) -> Parts:
         return Parts(
             start=self.start,

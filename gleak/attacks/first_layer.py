@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary
 from gleak.attacks.matching.label_inference import (
@@ -145,7 +143,6 @@ class DenseFirstAttack(AttackSpec):
 
     instead: ClassVar[str] = "use mlp or fc2"
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if model.first_layer == "convolution":
@@ -154,7 +151,6 @@ class DenseFirstAttack(AttackSpec):
                 f"a convolution; {self.instead}"
             )
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
@@ -162,7 +158,6 @@ class DenseFirstAttack(AttackSpec):
         check_rule(network, shape, classes, "argmin")
         super().check_network(network, shape, classes, client)
 
-    @override
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of the layer's weight and bias, and of the parameter of labels."""
         layer = dense_layer_of_samples(model, input_shape)
@@ -184,11 +179,9 @@ class Aono(DenseFirstAttack):
 
     source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
 
-    @override
     def summary(self) -> AttackSummary:
         return AttackSummary(labels=LABELS["argmin"])
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         observed, samples = mean_gradients(observation), observation.batch_size
         layer, scaling = scaled_layer(observation.model, observation.input_shape)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSummary, SearchCost
@@ -40,7 +39,6 @@ class Fishing(SignedAdamAttack):
     takes_batch_statistics: ClassVar[bool] = False
     crafting: ClassVar[str | None] = "fishing"
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if self.client_model == "unrolled":
@@ -49,7 +47,6 @@ class Fishing(SignedAdamAttack):
                 "local steps on the whole batch; use client_model=one_step"
             )
 
-    @override
     def cost(self) -> SearchCost:
         return replace(super().cost(), samples=1)
 
@@ -57,11 +54,9 @@ class Fishing(SignedAdamAttack):
         """Return the components; with one output there is only one label to infer."""
         return Parts(labels="argmin", **self.common())
 
-    @override
     def summary(self) -> AttackSummary:
         return replace(super().summary(), labels="by crafted class")
 
-    @override
     def search(self, observation: Observation) -> Reconstruction:
         target = int(observation.secret["target"][0])
         counts = samples_of_class(observation, target).cpu().numpy()[:, None]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.attacks.matching.parts import LabelRule, Parts
 from gleak.attacks.matching.priors import BatchNormPrior, StatisticsSource, check_statistics
 from gleak.attacks.matching_attack import SignedAdamAttack
@@ -50,13 +48,11 @@ class GradInversion(SignedAdamAttack):
     labels: LabelRule = parameter("auto", "label inference rule", source="ours")
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         """Grants of the search, and the statistics if the spec says that they are granted."""
         known = {"batch_norm_statistics"} if self.statistics == "granted" else set()
         return super().grants | known
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if not model.has_batch_norm:
@@ -71,14 +67,12 @@ class GradInversion(SignedAdamAttack):
                 f"client, but an update of {client} contains fewer; use statistics=running"
             )
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         super().check_network(network, shape, classes, client)
         check_statistics(network, shape, self.statistics)
 
-    @override
     def parts(self) -> Parts:
         common = self.common()
         prior = BatchNormPrior(self.batch_norm, self.statistics)

@@ -6,8 +6,6 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost, terms_of
 from gleak.attacks.first_layer import label_parameters
@@ -112,12 +110,10 @@ class InversionAttack(AttackSpec):
         """Return the components of the search for images."""
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         """Grants of the start."""
         return self.search_parts().start.grants
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         try:
@@ -130,7 +126,6 @@ class InversionAttack(AttackSpec):
                 f"{model} begins with that layer; use cpa"
             )
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
@@ -138,12 +133,10 @@ class InversionAttack(AttackSpec):
         embedding_layer(network, shape)
         check_rule(network, shape, classes, "argmin")
 
-    @override
     def cost(self) -> SearchCost:
         """Return the cost of first derivatives, as no second ones are needed."""
         return SearchCost(evaluations=self.search_parts().iterations, passes=3)
 
-    @override
     def summary(self) -> AttackSummary:
         """Return the summary of the inversion alone."""
         parts = self.search_parts()
@@ -186,16 +179,13 @@ class FI(InversionSearch, InversionAttack):
     budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         """Grants of the start, and the embeddings."""
         return super().grants | {"embeddings"}
 
-    @override
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
         return label_parameters(model, input_shape)
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         embeddings = observation.granted["embeddings"]
         result = solve(self.inversion(observation, embeddings), observation)
@@ -208,7 +198,6 @@ class EmbeddingUnmixing(InversionAttack, UnmixingAttack):
     Embeddings follow a ReLU, which makes them nonnegative, so that their sign is known.
     """
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if (activation := getattr(model, "activation", "relu")) in ("tanh", "leaky_relu"):
@@ -221,7 +210,6 @@ class EmbeddingUnmixing(InversionAttack, UnmixingAttack):
         """Return the optimisation problem of the images, given embeddings of shape (V, N, E)."""
         return self.inversion(observation, embeddings)
 
-    @override
     def rehearse(self, observation: Observation) -> None:
         """Unmix, then invert embeddings without values."""
         super().rehearse(observation)
@@ -229,7 +217,6 @@ class EmbeddingUnmixing(InversionAttack, UnmixingAttack):
         embeddings = weight.new_empty(len(weight), observation.batch_size, weight.shape[2])
         solve(self.problem(observation, embeddings), observation)
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         return self.invert(observation, self.unmix_embeddings(observation).values)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import LabelRule, Parts
@@ -30,7 +28,6 @@ class InvertGrad(SignedAdamAttack):
         None, "cosine distance that ends the search early", source="ours, to count iterations", gt=0
     )
 
-    @override
     def parts(self) -> Parts:
         return Parts(labels=self.labels, threshold=self.threshold, **self.common())
 
@@ -59,7 +56,6 @@ class GM(MatchingAttack):
     labels: LabelRule = parameter("joint", "label inference rule", source="CPA reference")
     box: bool = parameter(True, "clip values to [0, 1] at each step", source="InvertGrad")
 
-    @override
     def parts(self) -> Parts:
         return Parts(
             start=self.start,

@@ -6,8 +6,6 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost, terms_of
 from gleak.attacks.matching.choice import check_gradients
@@ -94,7 +92,6 @@ class MatchingAttack(AttackSpec):
         names = ("iterations", "compared", "client_model", "draws", "skip")
         return {name: getattr(self, name) for name in names}
 
-    @override
     def summary(self) -> AttackSummary:
         parts = self.parts()
         used = {
@@ -109,7 +106,6 @@ class MatchingAttack(AttackSpec):
             labels=LABELS[parts.labels],
         )
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         try:
@@ -138,7 +134,6 @@ class MatchingAttack(AttackSpec):
                 f"client, but an update of {client} contains {samples} of them; use labels=rows"
             )
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
@@ -165,13 +160,11 @@ class MatchingAttack(AttackSpec):
             )
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         """Grants of the start, and the labels if the spec says that they are known."""
         known = {"labels"} if self.parts().labels == "known" else set()
         return self.parts().start.grants | known
 
-    @override
     def cost(self) -> SearchCost:
         parts = self.parts()
         return SearchCost(
@@ -179,7 +172,6 @@ class MatchingAttack(AttackSpec):
             repeats_local_steps=parts.client_model == "unrolled",
         )
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """Return the result of all searches, postprocessed; the first search is that of seeds=1."""
         searches = [self.search(observation)]
@@ -223,7 +215,6 @@ class QuasiNewtonAttack(MatchingAttack):
         200, "evaluations without improvement that count as a stall", source="ours", ge=1
     )
 
-    @override
     def common(self) -> dict[str, Any]:
         stopping = {name: getattr(self, name) for name in ("threshold", "restarts", "patience")}
         return {**super().common(), **stopping}
@@ -253,7 +244,6 @@ class SignedAdamAttack(MatchingAttack):
         source="ours",
     )
 
-    @override
     def common(self) -> dict[str, Any]:
         return {
             **super().common(),

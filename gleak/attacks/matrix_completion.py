@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Annotated, Self
 
 from pydantic import model_validator
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, AttackSummary, SearchCost
@@ -60,33 +59,27 @@ class MatrixCompletion(DenseFirstAttack):
             )
         return self
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         self.attack.check(dataset, model, client)
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         super().check_network(network, shape, classes, client)
         self.attack.check_network(network, shape, classes, client)
 
-    @override
     def summary(self) -> AttackSummary:
         return self.attack.summary()
 
-    @override
     def cost(self) -> SearchCost:
         return self.attack.cost()
 
-    @override
     def rehearse(self, observation: Observation) -> None:
         """Complete by one alternation, then rehearse ``attack``."""
         short = self.model_copy(update={"alternations": 1})
         self.attack.rehearse(short.completed(observation))
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         result = self.attack.reconstruct(self.completed(observation))
         layer = dense_layer_of_samples(observation.model, observation.input_shape)

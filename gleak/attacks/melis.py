@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, AttackSummary
@@ -53,12 +52,10 @@ class Melis(AttackSpec):
     takes_batch_statistics: ClassVar[bool] = False
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         """The auxiliary samples, which describe the population and no single victim."""
         return frozenset({"auxiliary_inputs", "auxiliary_labels"})
 
-    @override
     def summary(self) -> AttackSummary:
         return AttackSummary(
             losses=("cosine",),
@@ -66,13 +63,11 @@ class Melis(AttackSpec):
             labels="by classifiers of gradients",
         )
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if dataset.sizes is not None and not dataset.sizes["train"]:
             raise IncompatibleError(f"attack {self} on {dataset}: {WITHOUT}")
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         inputs, labels = (observation.granted[name][0] for name in sorted(self.grants))
         if not len(inputs):

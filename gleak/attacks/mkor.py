@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec, AttackSummary
@@ -85,7 +84,6 @@ class MKOR(AttackSpec):
         source="MKOR Eq. 9; known: MKOR's code under noise",
     )
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if self.labels == "known" and client.loss != "nll_raw":
@@ -95,20 +93,16 @@ class MKOR(AttackSpec):
             )
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         return frozenset({"labels"} if self.labels == "known" else ())
 
-    @override
     def summary(self) -> AttackSummary:
         by = {"read": "by crafted paths", "known": "granted"}
         return AttackSummary(labels=by[self.labels])
 
-    @override
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
         return frozenset(_first_dense(model))
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         names = _first_dense(observation.model)
         observed = mean_gradients(observation)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Self, cast
 
 from pydantic import model_validator
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSummary, SearchCost
@@ -85,7 +84,6 @@ class ROG(MatchingAttack):
             raise ValueError(f"images have one code: leave out codec or code={self.code}")
         return self
 
-    @override
     def parts(self) -> Parts:
         return Parts(
             start=self.start,
@@ -128,7 +126,6 @@ class ROGS(ROG):
         1.0, "weight of LPIPS, lambda 2", source="ROG Eq. 20, Appendix A", ge=0
     )
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if not self.l2 and not self.lpips:
@@ -139,7 +136,6 @@ class ROGS(ROG):
                 f"have {dataset.shape[0]}; use lpips=0"
             )
 
-    @override
     def cost(self) -> SearchCost:
         matching = super().cost()
         return replace(matching, evaluations=matching.evaluations + self.generator_iterations)
@@ -152,7 +148,6 @@ class ROGS(ROG):
             iterations=self.generator_iterations,
         )
 
-    @override
     def summary(self) -> AttackSummary:
         weights = {"norm": self.l2, "LPIPS": self.lpips}
         loss = " and ".join(term for term, weight in weights.items() if weight)
@@ -164,7 +159,6 @@ class ROGS(ROG):
         )
         return super().summary().then(codes)
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         generator = cast("ImageGenerator", observation.knowledge[self.generator.name])
         if generator.classes != observation.classes:

@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSummary
 from gleak.attacks.first_layer import output_slopes
@@ -63,7 +61,6 @@ class SparseFI(InversionSearch, EmbeddingUnmixing):
     source = "ours, after CPA section IV; Spielman, Wang and Wright 2012"
     budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
 
-    @override
     def summary(self) -> AttackSummary:
         unmixing = AttackSummary(
             losses=("sparsity of embeddings",),
@@ -72,11 +69,9 @@ class SparseFI(InversionSearch, EmbeddingUnmixing):
         )
         return unmixing.then(replace(super().summary(), labels=unmixing.labels))
 
-    @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
         return unmix_nonnegative(mixture, count)
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         sources = self.unmix_embeddings(observation)
         images = self.invert(observation, sources.values)

@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.cpa_edges import CPAEdges
@@ -68,7 +66,6 @@ class Spear(DenseFirstAttack):
 
     rounds: int = parameter(64, "searches for directions, budget of one victim", ge=1)
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if not isinstance(model, Perceptron):
@@ -87,7 +84,6 @@ class Spear(DenseFirstAttack):
                 f"{samples} and {neurons} ({where}); use a smaller batch_size"
             )
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
@@ -96,7 +92,6 @@ class Spear(DenseFirstAttack):
         neurons = len(network.get_parameter(f"{layer}.bias"))
         self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
 
-    @override
     def summary(self) -> AttackSummary:
         return AttackSummary(
             losses=("sparsity of directions", "likelihood of edges"),
@@ -104,12 +99,10 @@ class Spear(DenseFirstAttack):
             labels=LABELS["argmin"],
         )
 
-    @override
     def rehearse(self, observation: Observation) -> None:
         """Take few rounds, as the end of the search depends on values, for one victim of all."""
         self.model_copy(update={"rounds": 3}).reconstruct(observation.of_victim(0))
 
-    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         scores, observed = classifier_scores(observation), mean_gradients(observation)
         name, scaling = scaled_layer(observation.model, observation.input_shape)

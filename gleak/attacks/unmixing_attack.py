@@ -6,8 +6,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.first_layer import (
@@ -68,7 +66,6 @@ class UnmixingAttack(AttackSpec):
             part: part of the job's journal.
         """
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if not model.has_dense_bias:
@@ -80,7 +77,6 @@ class UnmixingAttack(AttackSpec):
         if neurons is not None:
             self.check_neurons(client.batch_size, neurons, f"model {model}")
 
-    @override
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
@@ -98,13 +94,11 @@ class UnmixingAttack(AttackSpec):
                 "layer"
             )
 
-    @override
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of the first dense layer's parameters and of those that give labels."""
         layer = layer_to_unmix(model, input_shape).name
         return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
 
-    @override
     def rehearse(self, observation: Observation) -> None:
         """Unmix as many sources as there are samples; their number depends on values."""
         samples = observation.batch_size

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Literal, Self
 
 from pydantic import model_validator
-from typing_extensions import override
 
 from gleak.artifacts.protocol import Protocol
 from gleak.clients.base import ClientSpec
@@ -30,7 +29,6 @@ from gleak.models.parameters import Tensors, trained_parameters
 class FedSGD(ClientSpec):
     """Distributed SGD: one gradient of the mean loss over one batch (CPL section 2.1)."""
 
-    @override
     def compute(
         self,
         model: torch.nn.Module,
@@ -90,7 +88,6 @@ class FedAvg(ClientSpec):
         return self.mini_batch or self.samples_per_round
 
     @property
-    @override
     def protocol(self) -> Protocol:
         return replace(
             super().protocol,
@@ -102,12 +99,10 @@ class FedAvg(ClientSpec):
         )
 
     @property
-    @override
     def gradients_per_sample(self) -> float:
         return self.local_steps * self.samples_per_step / self.samples_per_round
 
     @property
-    @override
     def local_descent(self) -> LocalDescent | None:
         return self._descend if self.local_steps > 1 else None
 
@@ -122,7 +117,6 @@ class FedAvg(ClientSpec):
             )
         return self
 
-    @override
     def compute(
         self,
         model: torch.nn.Module,
@@ -174,22 +168,18 @@ class Epochs(FedAvg):
     )
 
     @property
-    @override
     def rounds(self) -> int:
         return self.epochs * (self.batch_size // self.samples_per_round)
 
     @property
-    @override
     def samples_per_round(self) -> int:
         return self.update_size or self.batch_size
 
     @property
-    @override
     def protocol(self) -> Protocol:
         return replace(super().protocol, epochs=self.epochs)
 
     @property
-    @override
     def gradients_per_sample(self) -> float:
         return self.epochs * super().gradients_per_sample
 
@@ -203,13 +193,11 @@ class Epochs(FedAvg):
         return self
 
     @property
-    @override
     def server_rate(self) -> float:
         averaging = self.local_lr * self.local_steps
         rate = averaging if self.server_lr is None else self.server_lr
         return rate / self.protocol.update_scale
 
-    @override
     def round_positions(self, generator: torch.Generator) -> list[torch.Tensor]:
         orders = [torch.randperm(self.batch_size, generator=generator) for _ in range(self.epochs)]
         return [part for order in orders for part in order.split(self.samples_per_round)]
@@ -236,16 +224,13 @@ class Captured(FedAvg):
     capture: str = parameter("mine", "name of the capture", pattern=FILE_NAME)
 
     @property
-    @override
     def draw(self) -> tuple[object, ...]:
         return ("captured", self.capture)
 
-    @override
     def check(self, dataset: DatasetSpec) -> None:
         """Accept any dataset, because no samples are drawn from it."""
 
     @property
-    @override
     def required_specs(self) -> Mapping[str, str]:
         training = f"captured+capture={self.capture}"
         return {"training": training, "crafting": "honest", "defense": "none"}

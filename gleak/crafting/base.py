@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.model import Model, Secret
 from gleak.core.errors import ArtifactError, IncompatibleError, error_context
@@ -120,7 +119,6 @@ class Honest(CraftingSpec):
 
     broadcasts_model: ClassVar[bool] = True
 
-    @override
     def craft_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
     ) -> dict[str, np.ndarray]:

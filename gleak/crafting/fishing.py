@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError, error_context
 from gleak.core.lazy import torch
@@ -38,19 +37,16 @@ class Fishing(CraftingSpec):
         100.0, "bias of the other classes", unit="logit", source="ours; reference: 1000", ge=0
     )
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         if dataset.classes is not None:
             with error_context(f"crafting {self}"):
                 self._check_target(dataset.classes, f"dataset {dataset}")
 
-    @override
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Check that the last layer is dense and that the target is a class."""
         self._check_target(classes, "the dataset")
         find_classifier(network, shape, classes).dense_parameters()
 
-    @override
     def craft_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
     ) -> dict[str, np.ndarray]:

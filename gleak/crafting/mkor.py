@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -98,7 +97,6 @@ class MKOR(CraftingSpec):
         0.0, "added to the bias of one class", unit="logit", source="ours", ge=0
     )
 
-    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         if dataset.modality != "image":
             raise IncompatibleError(f"crafting {self} copies images, not {dataset.modality} data")
@@ -134,7 +132,6 @@ class MKOR(CraftingSpec):
                     f"{number + 1}, but model {model} has {width}"
                 )
 
-    @override
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Check that the network is a supported sequence of layers."""
         self._plan(network, shape)
@@ -160,7 +157,6 @@ class MKOR(CraftingSpec):
     def paths_per_class(self, dropout: float) -> int:
         return self.paths or (PARALLEL_PATHS if dropout else 1)
 
-    @override
     def craft_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
     ) -> dict[str, np.ndarray]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
@@ -60,16 +59,13 @@ class Digits(DatasetSpec):
     size: int = size_field(16)
 
     @property
-    @override
     def shape(self) -> tuple[int, ...]:
         return (1, self.size, self.size)
 
     @property
-    @override
     def sizes(self) -> dict[str, int]:
         return {"train": 1347, "test": 450}
 
-    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
         digits = sklearn.datasets.load_digits()
         train, test = stratified(quantize(digits.images / BRIGHTEST, self.shape), digits.target)
@@ -86,16 +82,13 @@ class Faces(DatasetSpec):
     size: int = size_field(32)
 
     @property
-    @override
     def shape(self) -> tuple[int, ...]:
         return (1, self.size, self.size)
 
     @property
-    @override
     def sizes(self) -> dict[str, int]:
         return {"train": 150, "test": 50}
 
-    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
         with open_bundled("skimage/data/lfw_subset.npy") as file:
             patches = np.load(file)
@@ -178,16 +171,13 @@ class Photos(DatasetSpec):
     crops: int = parameter(64, "number of crops of each photograph in each split", ge=1)
 
     @property
-    @override
     def shape(self) -> tuple[int, ...]:
         return (3, self.size, self.size)
 
     @property
-    @override
     def sizes(self) -> dict[str, int]:
         return dict.fromkeys(SPLITS, self.crops * len(PHOTOGRAPHS))
 
-    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
         train, test = (self._draw_split(split, seed) for split in SPLITS)
         return join_splits(train, test, list(PHOTOGRAPHS))

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
@@ -42,7 +41,6 @@ class DownloadableDataset(ImageFolderDataset):
         """Return the folder of the library's downloads."""
         return data_dir / self.library
 
-    @override
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
         DatasetSpec.check_data(self, data_dir)
         root, home = self.root(data_dir), self.home(data_dir)
@@ -54,7 +52,6 @@ class DownloadableDataset(ImageFolderDataset):
                 f"--config download=true; else {advice(root)}"
             )
 
-    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
         self.check_data(data_dir)
         root, home = self.root(data_dir), self.home(data_dir)
@@ -68,7 +65,6 @@ class DownloadableDataset(ImageFolderDataset):
                 f"add --config download=true; else {advice(root)}"
             ) from error
 
-    @override
     def fetch(self, data_dir: Path) -> None:
         """Download missing files, unless there is an image folder; parallel jobs wait."""
         self.check_data(data_dir, download=True)
@@ -110,7 +106,6 @@ class TorchvisionDataset(DownloadableDataset):
     library: ClassVar[str] = "torchvision"
     archive: ClassVar[str]
 
-    @override
     def read(self, home: Path, *, download: bool) -> Dataset:
         ensure_operators()
         from torchvision import datasets
@@ -160,7 +155,6 @@ class Mnist(TorchvisionDataset):
     size: int = size_field(28)
 
     @property
-    @override
     def shape(self) -> tuple[int, ...]:
         return (1, self.size, self.size)
 
@@ -186,7 +180,6 @@ class Lfw(DownloadableDataset):
         14, "smallest number of images of a person in the download", source="CPL section 4.1", ge=4
     )
 
-    @override
     def read(self, home: Path, *, download: bool) -> Dataset:
         if download and not (home / self.unpacked).is_dir():
             self._download(home)

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator
-from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
@@ -34,7 +33,6 @@ class ImageFolderDataset(DatasetSpec):
     )
 
     @property
-    @override
     def shape(self) -> tuple[int, ...]:
         return (3, self.size, self.size)
 
@@ -42,13 +40,11 @@ class ImageFolderDataset(DatasetSpec):
         """Return the folder that contains the split folders."""
         return data_dir / self.name
 
-    @override
     def classes_in(self, data_dir: Path) -> int | None:
         splits = [self.root(data_dir) / split for split in SPLITS]
         counts = [len(class_folders(split)) for split in splits if split.is_dir()]
         return self.classes or (counts[0] if counts else None)
 
-    @override
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
         super().check_data(data_dir, download=download)
         root = self.root(data_dir)
@@ -57,7 +53,6 @@ class ImageFolderDataset(DatasetSpec):
                 f"{self.name}: neither {root}/train nor {root}/test exists; {advice(root)}"
             )
 
-    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
         self.check_data(data_dir)
         root = self.root(data_dir)
@@ -135,11 +130,9 @@ class Folder(ImageFolderDataset):
     channels: Annotated[Literal[1, 3], BeforeValidator(int)] = parameter(3, "1 for grey, 3 for RGB")
 
     @property
-    @override
     def shape(self) -> tuple[int, ...]:
         return (self.channels, self.size, self.size)
 
-    @override
     def root(self, data_dir: Path) -> Path:
         return data_dir / self.folder
 

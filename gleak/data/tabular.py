@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
@@ -100,11 +99,9 @@ class Adult(DatasetSpec):
     classes: ClassVar[int] = 2
 
     @property
-    @override
     def shape(self) -> tuple[int, ...]:
         return (FEATURES,)
 
-    @override
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
         super().check_data(data_dir, download=download)
         for path in self._files(data_dir):
@@ -114,7 +111,6 @@ class Adult(DatasetSpec):
     def _files(self, data_dir: Path) -> list[Path]:
         return [data_dir / "adult" / name for name in ("adult.data", "adult.test")]
 
-    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
         self.check_data(data_dir)
         folder = data_dir / "adult"
@@ -167,16 +163,13 @@ class BreastCancer(DatasetSpec):
     classes: ClassVar[int] = 2
 
     @property
-    @override
     def shape(self) -> tuple[int, ...]:
         return (30,)
 
     @property
-    @override
     def sizes(self) -> dict[str, int]:
         return {"train": 426, "test": 143}
 
-    @override
     def load(self, data_dir: Path, seed: int) -> Dataset:
         biopsies = sklearn.datasets.load_breast_cancer(as_frame=True)
         labels = biopsies.target.to_numpy()

@@ -6,7 +6,6 @@ import math
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
-from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded
 from gleak.artifacts.protocol import Loss
@@ -87,16 +86,13 @@ class DifferentialPrivacy(DefenseSpec):
         return self.noise_multiplier * self.norm
 
     @property
-    @override
     def scale_dependent(self) -> bool:
         return self.scaling == "clip" and self.unit == "value"
 
     @property
-    @override
     def remedy(self) -> str:
         return "choose a smaller sigma or noise_multiplier, which costs privacy (epsilon_rdp)"
 
-    @override
     def rescaled(self, factor: float) -> Self:
         if self.unit != "gradient":
             return self
@@ -104,14 +100,12 @@ class DifferentialPrivacy(DefenseSpec):
         changed = {"sigma": sigma, "norm": abs(factor) * self.norm, "unit": "value"}
         return self.model_copy(update=changed)
 
-    @override
     def at_sent_norm(self, update: Tensors) -> Tensors:
         if self.scaling == "clip":
             return update
         factors = self._factors(update)
         return {name: scale_rounds(value, factors) for name, value in update.items()}
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
@@ -179,12 +173,10 @@ class FedCDP(DefenseSpec):
         return self
 
     @property
-    @override
     def data_dependent_noise(self) -> bool:
         return self.snr is not None
 
     @property
-    @override
     def remedy(self) -> str:
         return "choose a larger snr, or a smaller sigma, which costs privacy (epsilon_rdp)"
 
@@ -195,7 +187,6 @@ class FedCDP(DefenseSpec):
         assert self.snr is not None
         return math.sqrt(power / max(size, 1)) * 10 ** (-self.snr / 20)
 
-    @override
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         mixing = interacting_layer(network, shape)
         if mixing is not None:
@@ -205,7 +196,6 @@ class FedCDP(DefenseSpec):
                 "batch normalisation and the like"
             )
 
-    @override
     def local_gradient(self) -> LocalGradient:
         return NoisyGradient(self)
 
@@ -217,7 +207,6 @@ class NoisyGradient(LocalGradient):
         self.defense = defense
         self.noise_multipliers: list[float] = []
 
-    @override
     def __call__(
         self,
         model: torch.nn.Module,

@@ -6,8 +6,6 @@ import math
 from abc import abstractmethod
 from typing import Literal, Self
 
-from typing_extensions import override
-
 from gleak.artifacts.encodings import Encoded
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -45,29 +43,24 @@ class NoiseSpec(DefenseSpec):
     )
 
     @property
-    @override
     def scale_dependent(self) -> bool:
         return self.unit == "value"
 
     @property
-    @override
     def data_dependent_noise(self) -> bool:
         return self.unit in ("deviation", "norm")
 
     @property
-    @override
     def remedy(self) -> str:
         if self.data_dependent_noise:
             return "choose a smaller std"
         return "choose a smaller std, or give it relative to the update (unit=norm)"
 
-    @override
     def rescaled(self, factor: float) -> Self:
         if self.unit != "gradient":
             return self
         return self.model_copy(update={"std": abs(factor) * self.std, "unit": "value"})
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
@@ -104,7 +97,6 @@ class Gaussian(NoiseSpec):
 
     source = "CPL section 4.3; MKOR Table 4"
 
-    @override
     def noise(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return like.new_empty(like.shape).normal_(generator=generator)
 
@@ -120,7 +112,6 @@ class Laplace(NoiseSpec):
 
     source = "CPL section 4.3"
 
-    @override
     def noise(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         # the difference of two exponential variables has a Laplace distribution
         first, second = (

@@ -7,8 +7,6 @@ from abc import abstractmethod
 from functools import partial
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
 from gleak.artifacts.encodings import Encoded, Quantized, Rounded, Signs
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -54,7 +52,6 @@ class QuantizerSpec(DefenseSpec):
     def rounded(self, levels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Round magnitudes in units of levels to integers xi; Shape as given."""
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
@@ -85,7 +82,6 @@ class Quantize(QuantizerSpec):
     source = "ROG Equation 6, Example 2, section 4.3"
     encoding: ClassVar[type[Quantized]] = Rounded
 
-    @override
     def rounded(self, levels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return levels.round()
 
@@ -110,11 +106,9 @@ class QSGD(QuantizerSpec):
     )
 
     @property
-    @override
     def order(self) -> float:
         return {"max": math.inf, "l2": 2.0}[self.norm]
 
-    @override
     def rounded(self, levels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         below = levels.floor()
         drawn = levels.new_empty(levels.shape).uniform_(generator=generator)
@@ -133,7 +127,6 @@ class SignSGD(DefenseSpec):
 
     source = "Bernstein et al. 2018; ROG Equation 5, Example 1"
 
-    @override
     def at_sent_norm(self, update: Tensors) -> Tensors:
         """Scale the update to the norm of its signs, the square root of the nonzero count."""
         counts = [value.reshape(len(value), -1).count_nonzero(1) for value in update.values()]
@@ -141,7 +134,6 @@ class SignSGD(DefenseSpec):
         factors = torch.where(norms > 0, torch.stack(counts).sum(0).sqrt() / norms, 1.0)
         return {name: scale_rounds(value, factors) for name, value in update.items()}
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 from pydantic import model_validator
-from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded
 from gleak.clients.base import ClientSpec
@@ -42,7 +41,6 @@ class SecureAggregation(DefenseSpec):
         source="ROG section 7",
     )
 
-    @override
     def check(self, client: ClientSpec) -> None:
         self.each.check(client)
         if client.batch_norm == "training":
@@ -70,30 +68,24 @@ class SecureAggregation(DefenseSpec):
             )
 
     @property
-    @override
     def clients_per_update(self) -> int:
         return self.clients
 
     @property
-    @override
     def scale_dependent(self) -> bool:
         return self.each.scale_dependent
 
     @property
-    @override
     def data_dependent_noise(self) -> bool:
         return self.each.data_dependent_noise
 
     @property
-    @override
     def remedy(self) -> str:
         return self.each.remedy
 
-    @override
     def rescaled(self, factor: float) -> Self:
         return self.model_copy(update={"each": self.each.rescaled(factor)})
 
-    @override
     def at_sent_norm(self, update: Tensors) -> Tensors:
         return self.each.at_sent_norm(update)
 
@@ -109,17 +101,14 @@ class SecureAggregation(DefenseSpec):
             )
         return self
 
-    @override
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         self.each.check_network(network, shape)
 
-    @override
     def with_samples(
         self, update: Tensors, model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor
     ) -> Tensors:
         return self.each.with_samples(update, model, inputs, labels)
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:

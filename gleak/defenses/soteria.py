@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -72,7 +70,6 @@ class Soteria(DefenseSpec):
         64, "random directions to estimate derivatives; none: exact", source="ours", ge=1
     )
 
-    @override
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         with evaluating(network):
             entry = self._entry(network, next(network.parameters()).new_zeros(1, *shape))
@@ -83,7 +80,6 @@ class Soteria(DefenseSpec):
                 "freezes or computes from other parameters; choose another defence"
             )
 
-    @override
     def with_samples(
         self, update: Tensors, model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor
     ) -> Tensors:

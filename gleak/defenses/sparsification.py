@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded, Factored, Sparse
 from gleak.core.lazy import torch
@@ -32,7 +31,6 @@ class TopK(DefenseSpec):
     keep: float = parameter(0.05, "share of values that is sent", source="ROG Figure 6", gt=0, le=1)
     scope: Scope = parameter("tensor", "values compared with each other: a tensor's, or a round's")
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
@@ -61,7 +59,6 @@ class Threshold(DefenseSpec):
         source="ours; see docs/results/cpl.md",
     )
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
@@ -97,7 +94,6 @@ class RandomMask(DefenseSpec):
 
     keep: float = parameter(0.25, "share of values that is sent", gt=0, le=1)
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
@@ -135,7 +131,6 @@ class LowRank(DefenseSpec):
         "random", "columns of A: random directions, or the leading left singular vectors of H"
     )
 
-    @override
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:

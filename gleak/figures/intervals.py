@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.lazy import scipy
 
@@ -79,16 +78,13 @@ class Means(Estimate):
     """Values by batch, Shape (n); of paired groups, their differences."""
 
     @property
-    @override
     def value(self) -> float:
         return float(_mean(*self.groups))
 
     @property
-    @override
     def n(self) -> int:
         return min(map(len, self.groups))
 
-    @override
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Compute the studentised bootstrap interval (Efron and Tibshirani 1993, section 12.5).
 
@@ -116,13 +112,11 @@ class Means(Estimate):
         below, above = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
         return Interval(float(mean - above * error), float(mean - below * error))
 
-    @override
     def at(self, n: int, confidence: float) -> Interval:
         """Compute Student's interval; NaN for a single batch, whose variance is unknown."""
         half = scipy.stats.t.ppf((1 + confidence) / 2, n - 1) * self.error_at(n)
         return Interval(float(self.value - half), float(self.value + half))
 
-    @override
     def error_at(self, n: int) -> float:
         if self.n < 2:
             return np.nan
@@ -149,16 +143,13 @@ class Rates(Estimate):
     """Batches of each group; their values are 0 or 1, or all equal."""
 
     @property
-    @override
     def value(self) -> float:
         return self.rates[0] - sum(self.rates[1:])
 
     @property
-    @override
     def n(self) -> int:
         return min(self.numbers)
 
-    @override
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Compute the exact interval of Clopper and Pearson; of a difference, from two of them.
 
@@ -171,11 +162,9 @@ class Rates(Estimate):
         ]
         return Interval(first.low - second[0].high, first.high - second[0].low) if second else first
 
-    @override
     def at(self, n: int, confidence: float) -> Interval:
         return replace(self, numbers=(n,) * len(self.rates)).interval(confidence)
 
-    @override
     def error_at(self, n: int) -> float:
         return float(sum(rate * (1 - rate) / n for rate in self.rates) ** 0.5)
 
@@ -190,16 +179,13 @@ class PairedRates(Estimate):
     number: int
 
     @property
-    @override
     def value(self) -> float:
         return self.gained - self.lost
 
     @property
-    @override
     def n(self) -> int:
         return self.number
 
-    @override
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Compute an exact interval whose sign is that of McNemar's exact test.
 
@@ -217,11 +203,9 @@ class PairedRates(Estimate):
             high * (share.low if high < 0 else share.high),
         )
 
-    @override
     def at(self, n: int, confidence: float) -> Interval:
         return replace(self, number=n).interval(confidence)
 
-    @override
     def error_at(self, n: int) -> float:
         return float(((self.gained + self.lost - self.value**2) / n) ** 0.5)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from typing_extensions import override
-
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -63,7 +61,6 @@ class Codec(LayeredSpec):
         """Return the channels of a code, as a small image."""
         return -(-self.size // math.prod(self.pyramid(shape).sides[-1]))
 
-    @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
         if self.size >= math.prod(shape):
             raise IncompatibleError(
@@ -71,13 +68,11 @@ class Codec(LayeredSpec):
                 f"{math.prod(shape)}; lower size"
             )
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> Autoencoder:
         from gleak.knowledge.networks import Autoencoder
 
         return Autoencoder(self.pyramid(shape), self.code_channels(shape), self.size)
 
-    @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
         return LossTrainer(
             self.build(shape, classes),
@@ -86,7 +81,6 @@ class Codec(LayeredSpec):
             lambda outputs, images, labels: torch.nn.functional.mse_loss(outputs, images),
         )
 
-    @override
     def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
         channels, sides, widths = sizes = self.pyramid(shape)
         code, deep = self.code_channels(shape), list(zip(sides, widths, strict=True))[1:]
@@ -129,7 +123,6 @@ class Generator(GenerativeSpec, LayeredSpec):
             sides = halved(sides)
         return sides
 
-    @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
         if self.size < shape[0]:
             raise IncompatibleError(
@@ -137,22 +130,18 @@ class Generator(GenerativeSpec, LayeredSpec):
                 f"{shape[0]} channels; raise size"
             )
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> Decoder:
         from gleak.knowledge.networks import Decoder
 
         return Decoder(self.pyramid(shape), self.coarse(shape), self.size, classes)
 
-    @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
         return DecoderTrainer(self.build(shape, classes), self.lr)
 
-    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         pictures = classes * shape[0] * math.prod(self.coarse(shape))
         return super().parameters(shape, classes) + pictures
 
-    @override
     def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
         """Return the layers of the decoder; the encoder's, as many, are not counted."""
         channels, sides, widths = sizes = self.pyramid(shape)
@@ -180,7 +169,6 @@ class DecoderTrainer(Trainer):
         ]
         self.optimizers["adam"] = torch.optim.Adam(groups, lr)
 
-    @override
     def learn(
         self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
     ) -> Losses:

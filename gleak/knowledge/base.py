@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeVar
 
-from typing_extensions import override
-
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.lazy import torch
@@ -193,7 +191,6 @@ class LossTrainer(Trainer):
         self.network, self.name, self.loss = network, name, loss
         self.optimizers["adam"] = torch.optim.Adam(network.parameters(), lr)
 
-    @override
     def learn(
         self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
     ) -> Losses:
@@ -226,12 +223,10 @@ class TrainedSpec(KnowledgeSpec):
     width: int = parameter(64, "channels at the resolution of the images", ge=1)
 
     @property
-    @override
     def batches(self) -> int:
         return self.steps
 
     @property
-    @override
     def passes(self) -> int:
         return self.steps * self.batch_size
 
@@ -250,7 +245,6 @@ class PretrainedSpec(KnowledgeSpec):
 
     weights: str = parameter("weights.pth", "name of the file", pattern=FILE_NAME)
 
-    @override
     def check_samples(self, samples: int, dataset: str) -> None:
         """Accept any number of samples, as nothing is trained."""
 
@@ -371,11 +365,9 @@ class LayeredSpec(TrainedSpec):
     def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
         """Return the shapes of all convolutions and dense layers."""
 
-    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         return sum(layer.multiply_adds for layer in self.layers(shape, classes))
 
-    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         return sum(layer.weights + layer.outputs for layer in self.layers(shape, classes))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
@@ -84,14 +82,12 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
     )
     width: int = parameter(128, "channels before the last layer", source="Brock et al. 2019", ge=4)
 
-    @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
         if shape != IMAGE:
             raise IncompatibleError(
                 f"knowledge {self} generates images of shape {IMAGE}, not {shape}"
             )
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> BigGANDeep:
         from gleak.knowledge.networks import BigGANDeep
 
@@ -103,13 +99,11 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
             self.truncation,
         )
 
-    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """Return the multiply-adds, without the matrix products of the attention."""
         layers = [*self._with_bias(), *self._without_bias(classes)]
         return sum(layer.multiply_adds for layer in layers)
 
-    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         biased, bare = self._with_bias(), self._without_bias(classes)
         biases = sum(layer.outputs for layer in biased)

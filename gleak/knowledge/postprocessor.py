@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
-from typing_extensions import override
-
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -74,7 +72,6 @@ class Postprocessor(LayeredSpec):
         channels, sides, widths = pyramid(shape, self.width, WIDEST, None)
         return Pyramid(channels, sides[: DEEPEST + 1], widths[: DEEPEST + 1])
 
-    @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
         # Features are normalised after one halving, which needs several pixels.
         least = max(2 * SMALLEST_SIDE, self.scale)
@@ -83,17 +80,14 @@ class Postprocessor(LayeredSpec):
                 f"knowledge {self} needs images of {least} pixels or more, not {shape}"
             )
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> UNet:
         from gleak.knowledge.networks import UNet
 
         return UNet(self.pyramid(shape))
 
-    @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
         return PostprocessorTrainer(self.build(shape, classes), self, shape)
 
-    @override
     def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
         """Return the convolutions of the U-Net, without the few of the discriminator."""
         channels, sides, widths = sizes = self.pyramid(shape)
@@ -136,7 +130,6 @@ class PostprocessorTrainer(Trainer):
         judged = self.discriminator.parameters()
         self.optimizers["discriminator"] = torch.optim.Adam(judged, spec.lr)
 
-    @override
     def learn(
         self, images: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
     ) -> Losses:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from typing_extensions import override
-
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -47,7 +45,6 @@ class Tagger(EvaluatorSpec, LayeredSpec):
         """Return the sizes of features of images, halved to about four pixels."""
         return pyramid(shape, self.width, WIDEST, None)
 
-    @override
     def check(self, dataset: DatasetSpec) -> None:
         """Check also that there are more classes than tags: else all images have the same."""
         super().check(dataset)
@@ -61,14 +58,12 @@ class Tagger(EvaluatorSpec, LayeredSpec):
                 f"{classes} classes; lower tags, or choose another public dataset"
             )
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> TagClassifier:
         from gleak.knowledge.networks import TagClassifier
 
         self._check_classes(classes)
         return TagClassifier(self.pyramid(shape), classes, self.tags)
 
-    @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
         return LossTrainer(
             self.build(shape, classes),
@@ -77,7 +72,6 @@ class Tagger(EvaluatorSpec, LayeredSpec):
             lambda logits, images, labels: torch.nn.functional.cross_entropy(logits, labels),
         )
 
-    @override
     def layers(self, shape: tuple[int, ...], classes: int) -> list[LayerShape]:
         channels, sides, widths = sizes = self.pyramid(shape)
         return [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing_extensions import override
-
 from gleak.artifacts.model import Model
 from gleak.core.registry import register
 from gleak.metrics.base import MetricUnavailable, ModelMetricSpec
@@ -16,7 +14,6 @@ class TestAccuracy(ModelMetricSpec):
     source = "CPL Tables 7a and 8"
     better = "higher"
 
-    @override
     def measure(self, model: Model) -> float:
         """Return the test accuracy after the last epoch or round."""
         if not len(model.test_accuracy):

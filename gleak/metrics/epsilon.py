@@ -12,7 +12,6 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.registry import parse, register
 from gleak.core.spec import parameter
@@ -41,13 +40,11 @@ class GaussianNoiseMetric(MetricSpec):
 
     per = "victim"
 
-    @override
     def applies(self, comparison: Comparison) -> bool:
         private = isinstance(defense_of(comparison), DifferentialPrivacy)
         noisy_steps = comparison.private.noise_multipliers is not None
         return super().applies(comparison) and (private or noisy_steps)
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         """Compute the guarantee of the composition of all updates of each victim; Shape (V).
 
@@ -149,16 +146,13 @@ class EpsilonPaper(EpsilonMetric):
 
     source = "CPA Table III; Dwork and Roth 2014, Theorem A.1"
 
-    @override
     def applies(self, comparison: Comparison) -> bool:
         return super().applies(comparison) and comparison.private.noise_multipliers is None
 
-    @override
     def sensitivity(self, norm: float, batch_size: int) -> float:
         """Return the sensitivity that the paper assumes, that of a mean of clipped gradients."""
         return norm / batch_size
 
-    @override
     def guarantee(self, multiplier: float) -> float:
         return math.sqrt(2 * math.log(1.25 / self.delta)) / multiplier
 
@@ -173,7 +167,6 @@ class EpsilonPrv(EpsilonMetric):
 
     source = "Gopi et al. 2021; opacus"
 
-    @override
     def guarantee(self, multiplier: float) -> float:
         from opacus.accountants import PRVAccountant
 
@@ -190,7 +183,6 @@ class EpsilonRdp(EpsilonMetric):
 
     source = "Mironov 2017; Balle et al. 2020, Theorem 21; opacus"
 
-    @override
     def guarantee(self, multiplier: float) -> float:
         from opacus.accountants import RDPAccountant
 

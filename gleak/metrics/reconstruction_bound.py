@@ -7,7 +7,6 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.lazy import scipy
 from gleak.core.registry import register
@@ -171,7 +170,6 @@ class ReconstructionBound(GaussianNoiseMetric):
         lt=1,
     )
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         defense = defense_of(comparison)
         if defense.data_dependent_noise:
@@ -181,6 +179,5 @@ class ReconstructionBound(GaussianNoiseMetric):
             )
         return super().measure(comparison)
 
-    @override
     def guarantee(self, multiplier: float) -> float:
         return reconstruction_bound(2 * multiplier, self.prior)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -26,7 +25,6 @@ class SuccessContent(MetricSpec):
         1e-3, "mean squared error below which a sample counts as recovered", gt=0
     )
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         return (Mse().measure(comparison) < self.threshold).astype(np.float64)
 
@@ -40,11 +38,9 @@ class SuccessLabels(MetricSpec):
     unmatched = 0.0
     needs_labels = True
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         return (comparison.estimate_labels == comparison.truth_labels).astype(np.float64)
 
-    @override
     def matched(self, comparison: Comparison) -> np.ndarray:
         return np.asarray(comparison.estimate_labels >= 0)
 
@@ -60,7 +56,6 @@ class Categories(MetricSpec):
     better = "higher"
     unmatched = 0.0
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         numbers = comparison.private.feature_groups
         recovered = []
@@ -90,13 +85,11 @@ class SamplesFound(MetricSpec):
     per = "victim"
     better = "higher"
 
-    @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the attack reports how many true samples each reconstruction averages."""
         counts = getattr(comparison.reconstruction, "averaged_count", None)
         return super().applies(comparison) and counts is not None
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         found = comparison.reconstruction
         assert found is not None and found.averaged_count is not None
@@ -115,12 +108,10 @@ class MatchingRate(MetricSpec):
     per = "victim"
     better = "higher"
 
-    @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the attack pairs updates."""
         return getattr(comparison.reconstruction, "rounds", None) is not None
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         found = comparison.reconstruction
         assert found is not None and found.rounds is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.registry import register
@@ -23,7 +22,6 @@ class SearchMetric(MetricSpec):
 
     per = "victim"
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         values = getattr(attacked(comparison), self.name)
         if values is None:
@@ -82,7 +80,6 @@ class Seconds(MetricSpec):
     per = "victim"
     unit = "s"
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         on_cpu = comparison.provenance.get("device", CPU) == CPU
         share = job_record(comparison, "cpu_seconds" if on_cpu else "seconds") / comparison.victims
@@ -99,6 +96,5 @@ class PeakMemory(MetricSpec):
     per = "victim"
     unit = "MB"
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         return np.full(comparison.victims, job_record(comparison, "peak_memory_mb"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.metrics.base import Comparison, MetricSpec
@@ -17,12 +16,10 @@ class UpdateMetric(MetricSpec):
     per = "victim"
     field: ClassVar[str]
 
-    @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the field is known: not of captured clients."""
         return super().applies(comparison) and getattr(comparison.private, self.field) is not None
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         values = np.asarray(getattr(comparison.private, self.field), dtype=np.float64)
         return np.asarray(values.reshape(comparison.victims, -1).mean(1))
@@ -75,7 +72,6 @@ class SentKilobytes(UpdateMetric):
     unit = "kB"
     field = "sent_bytes"
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         return super().measure(comparison) / 1000
 
@@ -95,7 +91,6 @@ class UniqueSamples(MetricSpec):
     better = "higher"
     needs_labels = True
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         labels = comparison.truth_labels
         alike = (labels[:, :, None] == labels[:, None, :]).sum(2)

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.spec import Spec, parameter
@@ -186,16 +184,13 @@ class PrecodeNetwork(ModelSpec):
         """Return inputs and outputs of each dense layer outside the variational block."""
 
     @property
-    @override
     def hidden_dense(self) -> bool | None:
         return self.precode > 0
 
     @property
-    @override
     def has_dense_bias(self) -> bool:
         return self.dense_bias or self.precode > 0
 
-    @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
         """Return the outputs of the block's encoder, or of the classifier without a block."""
         return 2 * self.precode or classes
@@ -209,14 +204,12 @@ class PrecodeNetwork(ModelSpec):
         """Trained values per output channel of a convolution, apart from its weights: a bias."""
         return 1
 
-    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """Return the multiply-adds of convolutions and dense layers, without other layers."""
         placed = self.placed_convolutions(shape)
         convolutions = sum(convolution.weights * math.prod(sides) for convolution, sides in placed)
         return convolutions + sum(map(math.prod, self._all_dense(shape, classes)))
 
-    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         convolutions = sum(
             convolution.weights + self.values_per_channel * convolution.outputs

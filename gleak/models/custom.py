@@ -6,8 +6,6 @@ from functools import lru_cache
 from importlib import import_module
 from typing import ClassVar, NamedTuple
 
-from typing_extensions import override
-
 from gleak.core.errors import SpecError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -50,7 +48,6 @@ class Custom(ModelSpec):
     )
 
     @property
-    @override
     def modules(self) -> frozenset[str]:
         return super().modules | {self.factory.rpartition(".")[0]}
 
@@ -74,11 +71,9 @@ class Custom(ModelSpec):
     def first_dense_neurons(self, classes: int | None) -> None:
         """Return None, as the width is unknown before the network is built."""
 
-    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         return _size(self, shape, classes).multiply_adds
 
-    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         return _size(self, shape, classes).parameters
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from typing_extensions import override
 
 
 class Normalisation(nn.Module):
@@ -66,7 +65,6 @@ class GaussianSample(Penalised):
             return means + self.spread * deviations * torch.randn_like(means)
         return means if self.noise is None else means + deviations * self.noise
 
-    @override
     def penalty(self, inputs: Tensor) -> Tensor:
         means, deviations = _means_and_deviations(inputs)
         squares = means.square() + deviations.square()

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -46,7 +44,6 @@ class LeNet(PrecodeNetwork):
         lt=1,
     )
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         layers: list[torch.nn.Module] = []
         for convolution, _ in self.placed_convolutions(shape):
@@ -56,12 +53,10 @@ class LeNet(PrecodeNetwork):
         layers += [*self.variational_layers(features), torch.nn.Linear(features, classes)]
         return torch.nn.Sequential(*layers)
 
-    @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         *_, (_, sides) = self.placed_convolutions(shape)
         return [(self.width * math.prod(sides), classes)]
 
-    @override
     def placed_convolutions(self, shape: tuple[int, ...]) -> Iterator[Placed]:
         channels, sides = shape[0], shape[1:]
         for stride in (2, 2, 1):
@@ -90,11 +85,9 @@ class LeNet5(StagedNetwork):
     )
 
     @property
-    @override
     def hidden_layers(self) -> list[int]:
         return [120, 84]
 
-    @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
         return [[Convolution(channels, 6, KERNEL)], [Convolution(6, 16, KERNEL, padded=False)]]
 
@@ -118,11 +111,9 @@ class LeNet128(StagedNetwork):
     hidden: int = parameter(512, "neurons of the first dense layer", source="ROG's network", ge=1)
 
     @property
-    @override
     def hidden_layers(self) -> list[int]:
         return [self.hidden]
 
-    @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
         return [
             [Convolution(channels, self.width, KERNEL)],

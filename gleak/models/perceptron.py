@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -46,7 +44,6 @@ class Perceptron(PrecodeNetwork):
         source="ours; by the statistics of the dataset in CPA's code",
     )
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         first, last = self.dense_layers(shape, classes)
         return torch.nn.Sequential(
@@ -59,11 +56,9 @@ class Perceptron(PrecodeNetwork):
             torch.nn.Linear(*last),
         )
 
-    @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         return [(math.prod(shape), self.hidden), (self.hidden, classes)]
 
-    @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
         return self.hidden
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -82,11 +80,9 @@ class ResidualNetwork(PrecodeNetwork):
         return sides
 
     @property
-    @override
     def has_batch_norm(self) -> bool:
         return self.norm == "batch"
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         layers = normalisation_layers(self.normalise)
         layers += [*self._built(self.stem(shape[0])).values(), activation_layer(self.activation)]
@@ -127,7 +123,6 @@ class ResidualNetwork(PrecodeNetwork):
         return Residual(torch.nn.Sequential(*body.values()), shortcut)
 
     @property
-    @override
     def values_per_channel(self) -> int:
         """Trained values per channel: scale and shift with batch norm, else biases if any."""
         return 2 if self.norm == "batch" else int(self.convolution_bias)
@@ -137,11 +132,9 @@ class ResidualNetwork(PrecodeNetwork):
         """Number of channels after the last block, which the dense layer takes."""
         return self.blocks()[-1].body[-1].outputs
 
-    @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         return [(self.features * self.positions**2, classes)]
 
-    @override
     def placed_convolutions(self, shape: tuple[int, ...]) -> Iterator[Placed]:
         stem = self.stem(shape[0])
         sides = stem.sides(shape[1:])
@@ -186,7 +179,6 @@ class ImageNetResidual(ResidualNetwork):
 
     width: int = parameter(64, "channels of the stem and the first stage", source="He et al.", ge=1)
 
-    @override
     def stem(self, channels: int) -> Convolution:
         return Convolution(channels, self.width, kernel=7, stride=2)
 
@@ -194,12 +186,10 @@ class ImageNetResidual(ResidualNetwork):
         """Return height and width after 3 x 3 max pooling with stride 2."""
         return tuple((side + 1) // 2 for side in sides)
 
-    @override
     def stages(self) -> list[list[Block]]:
         block = bottleneck if self.bottlenecks else basic_block
         return doubling_stages(block, self.width, self.depths)
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         parts: dict[str, torch.nn.Module] = {
             "normalisation": torch.nn.Sequential(*normalisation_layers(self.normalise)),
@@ -263,11 +253,9 @@ class ROGResNet18(ResidualNetwork):
     )
     width: int = parameter(64, "channels of the stem and the first stage", source="He et al.", ge=1)
 
-    @override
     def stem(self, channels: int) -> Convolution:
         return Convolution(channels, self.width, kernel=7, stride=2)
 
-    @override
     def stages(self) -> list[list[Block]]:
         return doubling_stages(basic_block, self.width, (2, 2, 2, 2))
 
@@ -296,11 +284,9 @@ class ResNet20(ResidualNetwork):
         source="that of the dataset in AGIC section V-A",
     )
 
-    @override
     def stem(self, channels: int) -> Convolution:
         return Convolution(channels, 16 * self.width)
 
-    @override
     def stages(self) -> list[list[Block]]:
         stride = 2 if self.downsampling else 1
         return doubling_stages(basic_block, 16 * self.width, (3, 3, 3), stride)

@@ -9,8 +9,6 @@ from dataclasses import replace
 from itertools import count, pairwise
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
 from gleak.core.lazy import torch
 from gleak.core.spec import parameter
 from gleak.models.base import (
@@ -61,7 +59,6 @@ class StagedNetwork(PrecodeNetwork):
         """Number of neurons of each dense layer but the last."""
 
     @property
-    @override
     def smallest_side(self) -> int:
         return next(side for side in count(1) if min(self._halved((1, side, side))) > 0)
 
@@ -72,13 +69,11 @@ class StagedNetwork(PrecodeNetwork):
             return stages
         return [[*others, replace(last, stride=2)] for *others, last in stages]
 
-    @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         sides = [self.pooled or side for side in self._halved(shape)]
         features = self.stages(shape[0])[-1][-1].outputs * math.prod(sides)
         return list(pairwise([features, *self.hidden_layers, classes]))
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         return torch.nn.Sequential(
             *self.convolutional_layers(shape[0]),
@@ -114,11 +109,9 @@ class StagedNetwork(PrecodeNetwork):
         layers += self.variational_layers(last[0])
         return [*layers, torch.nn.Linear(*last, bias=self.dense_bias)]
 
-    @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
         return self.hidden_layers[0]
 
-    @override
     def placed_convolutions(self, shape: tuple[int, ...]) -> Iterator[Placed]:
         sides = shape[1:]
         for stage in self.stages(shape[0]):

@@ -7,8 +7,6 @@ from collections import OrderedDict
 from itertools import pairwise
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -39,17 +37,14 @@ class VGG(StagedNetwork):
         """Channels of the convolutions of each stage."""
 
     @property
-    @override
     def has_batch_norm(self) -> bool:
         return self.norm == "batch"
 
     @property
-    @override
     def values_per_channel(self) -> int:
         """Trained values per channel: a bias, and with batch norm scale and shift."""
         return 3 if self.norm == "batch" else 1
 
-    @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
         before = [channels, *(stage[-1] for stage in self.widths)]
         return [
@@ -57,7 +52,6 @@ class VGG(StagedNetwork):
             for first, stage in zip(before, self.widths, strict=False)
         ]
 
-    @override
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         pooled = self.pooled
         parts: dict[str, torch.nn.Module] = {
@@ -77,12 +71,10 @@ class DoublingVGG(VGG):
     hidden: int
 
     @property
-    @override
     def widths(self) -> list[list[int]]:
         return [[self.width * 2**number] * 2 for number in range(3)]
 
     @property
-    @override
     def hidden_layers(self) -> list[int]:
         return [self.hidden]
 
@@ -124,12 +116,10 @@ class VGG16(VGG):
     )
 
     @property
-    @override
     def widths(self) -> list[list[int]]:
         return [[64] * 2, [128] * 2, [256] * 3, [512] * 3, [512] * 3]
 
     @property
-    @override
     def hidden_layers(self) -> list[int]:
         return [4096, 4096]
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Encoded
@@ -50,18 +49,15 @@ class SingleSteps(Journal):
 
     keeps_images: ClassVar[bool] = False
 
-    @override
     def part(self, name: str = "") -> Part:
         return SingleStep(self, name)
 
-    @override
     def keep(self, prefix: str, state: State) -> None: ...
 
 
 class SingleStep(Part):
     """Part of one step, whatever its work says about the end, since that depends on values."""
 
-    @override
     def steps(self, unfinished: Callable[[], bool], state: Callable[[], State]) -> Iterator[None]:
         yield
 

@@ -1,4 +1,4 @@
-"""What the script of a stage does around its work."""
+"""Log, CPU threads and provenance around the work of a stage."""
 
 from __future__ import annotations
 

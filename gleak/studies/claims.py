@@ -14,7 +14,6 @@ from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from typing_extensions import override
 
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec
@@ -156,7 +155,6 @@ class OrderedExpectation(Expectation):
     order: list[str] = Field(min_length=2)
 
     @property
-    @override
     def compared(self) -> tuple[str, list[str]]:
         return self.along, self.order
 
@@ -174,7 +172,6 @@ class Order(OrderedExpectation):
     factor: float = Field(1.0, gt=0)
 
     @property
-    @override
     def comparisons(self) -> Sequence[ClaimedRange]:
         strict = self.relation == "<"
         low = self.margin if strict else -self.margin
@@ -205,12 +202,10 @@ class Baseline(OrderedExpectation):
         return self
 
     @property
-    @override
     def compared(self) -> tuple[str, list[str]]:
         return self.along, [self.above or self.below or "", *self.order]
 
     @property
-    @override
     def comparisons(self) -> Sequence[ClaimedRange]:
         others = range(1, len(self.order) + 1)
         strict = self.relation == "<"
@@ -233,7 +228,6 @@ class Trend(OrderedExpectation):
     margin: float = Field(0.0, ge=0)
 
     @property
-    @override
     def comparisons(self) -> Sequence[ClaimedRange]:
         last = len(self.order) - 1
         if self.trend == "rises":
@@ -251,7 +245,6 @@ class Closeness(OrderedExpectation):
     within: float = Field(ge=0)
 
     @property
-    @override
     def comparisons(self) -> Sequence[ClaimedRange]:
         others = range(1, len(self.order))
         return [ClaimedRange(i, 0, low=-self.within, high=self.within) for i in others]
@@ -264,7 +257,6 @@ class Bound(Expectation):
     at_most: float = math.inf
 
     @property
-    @override
     def comparisons(self) -> Sequence[ClaimedRange]:
         return [ClaimedRange(0, low=self.at_least, high=self.at_most)]
 

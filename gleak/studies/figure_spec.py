@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field
-from typing_extensions import override
 
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec, build_spec, parameter
@@ -148,7 +147,6 @@ class GridFigure(FigureSpec):
     where: dict[str, str] = parameter({}, "level: spec, to draw only part of the grid")
 
     @property
-    @override
     def grids(self) -> Sequence[str]:
         return (self.grid,)
 
@@ -162,7 +160,6 @@ class GridFigure(FigureSpec):
     def used_axes(self) -> Sequence[str]:
         """Axes that distinguish its cells."""
 
-    @override
     def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         for metric in self.used_metrics:
             names.check_metric(metric)
@@ -170,7 +167,6 @@ class GridFigure(FigureSpec):
             check_axis(axis, names)
         self._check_places(self.chosen(names, cells))
 
-    @override
     def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
         wanted = names.select(self.where)
         kept = [c for c in cells if all(c.specs[level] == wanted[level] for level in wanted)]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import IncompatibleError
@@ -31,16 +30,13 @@ class Central(InitialisedSpec):
     lr: float = parameter(1e-3, "learning rate", source="CPA section V-A", gt=0)
     batch_size: int = parameter(64, "samples per step", ge=1)
 
-    @override
     def epochs_of_data(self, samples: int) -> float:
         return float(self.epochs)
 
-    @override
     def check_samples(self, samples: int, dataset: str) -> None:
         if not samples:
             raise IncompatibleError(f"training {self}: {dataset} has no samples in its train split")
 
-    @override
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         training = Training(model, dataset, self.lr, self.batch_size, seed)
         training.resume(part.stored)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.protocol import Protocol
@@ -65,12 +64,10 @@ class Federated(InitialisedSpec):
         """Number of clients that train in a round."""
         return max(1, round(self.fraction * self.clients))
 
-    @override
     def epochs_of_data(self, samples: int) -> float:
         step = min(self.batch_size, samples / self.clients)
         return self.rounds * self.chosen * self.local_steps * step / samples
 
-    @override
     def check_samples(self, samples: int, dataset: str) -> None:
         if self.clients > samples:
             raise IncompatibleError(
@@ -78,7 +75,6 @@ class Federated(InitialisedSpec):
                 f"the train split of {dataset}"
             )
 
-    @override
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         network.train()  # clients normalise by the batch
         try:
@@ -86,7 +82,6 @@ class Federated(InitialisedSpec):
         finally:
             network.eval()
 
-    @override
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         history, federation = History(), Federation(model, dataset, self, seed)
         if state := part.stored:

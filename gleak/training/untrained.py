@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import re
 
-from typing_extensions import override
-
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -33,7 +31,6 @@ log = logging.getLogger(__name__)
 class Untrained(InitialisedSpec):
     """No training: randomly initialised parameters, as in the first round."""
 
-    @override
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         return History(test_accuracy=test_accuracy(model, dataset))
 
@@ -63,7 +60,6 @@ class Pretrained(InitialisedSpec):
     def file(self) -> str:
         return PUBLISHED.get(self.weights, self.weights)
 
-    @override
     def check_model(self, model: ModelSpec) -> None:
         """Check that a file of torchvision has the name of the model, and that it is read once."""
         if self.repetition:
@@ -79,13 +75,11 @@ class Pretrained(InitialisedSpec):
                 f"model {published['network']}"
             )
 
-    @override
     def rehearse(self, model: torch.nn.Module, dataset: Dataset, part: Part) -> None:
         """Compare the tensors of the file with those of the model, if the file is there."""
         if exists(checkpoint_path(self.file)):
             super().rehearse(model, dataset, part)
 
-    @override
     def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         load_weights(model, self.file)
         return History(test_accuracy=test_accuracy(model, dataset))

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from typing_extensions import override
-
 from gleak.attacks.matching.layerwise import LEAST_ROWS
 from gleak.core.lazy import torch
 
@@ -69,24 +67,19 @@ class Dense(AffineLayer):
     depend on how many others are computed with it.
     """
 
-    @override
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> StackedDense:
         return StackedDense(weight, bias)
 
-    @override
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs = self.linear(inputs)
         return outputs if self.bias is None else outputs + self.bias
 
-    @override
     def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         return _product(inputs, self.weight.mT)
 
-    @override
     def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return _product(outputs, self.weight)
 
-    @override
     def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
     ) -> list[torch.Tensor]:
@@ -106,16 +99,13 @@ def _product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 class StackedDense(Dense):
     """Dense layers of V victims, with weights (V, outputs, inputs) and biases (V, outputs)."""
 
-    @override
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         bias = 0 if self.bias is None else _broadcast(self.bias[:, None], inputs)
         return self.linear(inputs) + bias
 
-    @override
     def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs @ _broadcast(self.weight.mT, inputs)
 
-    @override
     def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return outputs @ _broadcast(self.weight, outputs)
 
@@ -144,13 +134,11 @@ class Convolution(AffineLayer):
     dilation: Pair
     groups: int
 
-    @override
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Self:
         bias = None if bias is None else bias.flatten()
         groups = len(weight) * self.groups
         return replace(self, weight=weight.flatten(0, 1), bias=bias, groups=groups)
 
-    @override
     def split(self, rows: torch.Tensor, victims: int) -> torch.Tensor:
         """Put the channels of all victims beside each other; Shape (N, V * C, H, W)."""
         if victims == 1:
@@ -158,15 +146,12 @@ class Convolution(AffineLayer):
         channels_last = rows.unflatten(0, (victims, -1)).permute(1, 3, 4, 0, 2).flatten(3)
         return channels_last.permute(0, 3, 1, 2)
 
-    @override
     def by_victim(self, split: torch.Tensor, victims: int) -> torch.Tensor:
         return split.unflatten(1, (victims, -1)).transpose(0, 1)
 
-    @override
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         return self._convolve(inputs, self.bias)
 
-    @override
     def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         return self._convolve(inputs, None)
 
@@ -177,7 +162,6 @@ class Convolution(AffineLayer):
         settings = (self.stride, self.padding, self.dilation, self.groups)
         return torch.nn.functional.conv2d(inputs, self.weight, bias, *settings)
 
-    @override
     def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         if _onednn_takes(outputs) and self._reflected is not None:
             return self._reflected.linear(outputs)
@@ -197,7 +181,6 @@ class Convolution(AffineLayer):
         weight = weight.contiguous(memory_format=torch.channels_last)
         return replace(self, weight=weight, bias=None, padding=(across, along))
 
-    @override
     def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
     ) -> list[torch.Tensor]:
@@ -250,25 +233,20 @@ class Normalisation(AffineLayer):
     def _shift(self) -> torch.Tensor:
         return torch.addcmul(self.bias, self.mean, self._scale, value=-1)
 
-    @override
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Self:
         assert bias is not None
         shape = (len(weight), 1, -1, 1, 1)
         return replace(self, weight=weight.view(shape), bias=bias.view(shape))
 
-    @override
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.addcmul(self._shift, inputs, self._scale)
 
-    @override
     def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs * self._scale
 
-    @override
     def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return outputs * self._scale
 
-    @override
     def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
     ) -> list[torch.Tensor]:

@@ -6,8 +6,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from typing_extensions import override
-
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -46,7 +44,6 @@ class CodeSpec(Spec):
 class Pixels(CodeSpec):
     """Identity: the values of a sample are the unknowns, for tables too."""
 
-    @override
     def coder(self, observation: Observation) -> None:
         return None
 
@@ -62,7 +59,6 @@ class Normalised(CodeSpec):
 
     source = "InvertGrad's code"
 
-    @override
     def check(self, dataset: DatasetSpec) -> None:
         if dataset.modality != "image":
             raise IncompatibleError(
@@ -70,11 +66,9 @@ class Normalised(CodeSpec):
                 "use code=pixels"
             )
 
-    @override
     def check_network(self, network: torch.nn.Module) -> None:
         normalisation_of(network)
 
-    @override
     def coder(self, observation: Observation) -> Coder:
         return NormalisedCoder(*normalisation_of(observation.model), observation.input_shape)
 
@@ -115,7 +109,6 @@ class Bicubic(CodeSpec):
 
     scale: int = parameter(4, "divisor of height and width", source="ROG section 4.2", ge=2)
 
-    @override
     def check(self, dataset: DatasetSpec) -> None:
         if dataset.modality != "image":
             raise IncompatibleError(
@@ -128,7 +121,6 @@ class Bicubic(CodeSpec):
                 "or size"
             )
 
-    @override
     def coder(self, observation: Observation) -> Coder:
         return BicubicCoder(self.scale, observation.input_shape)
 
@@ -160,7 +152,6 @@ class BicubicCoder:
 class Learned(CodeSpec):
     """Code of the attack's autoencoder; it has no registered name, because the codec has one."""
 
-    @override
     def coder(self, observation: Observation) -> Coder:
         coder: Any = observation.knowledge["codec"]
         return coder

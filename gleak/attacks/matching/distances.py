@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from typing_extensions import override
-
 from gleak.artifacts import encodings
 from gleak.attacks.matching.pieces import FLOOR, FormedPiece, Pair, Piece, rows
 from gleak.core.lazy import torch
@@ -51,14 +49,12 @@ def total(values: Sequence[torch.Tensor]) -> torch.Tensor:
 class Cosine(DistanceSpec):
     """One minus the cosine of all parameters taken as one vector (InvertGrad)."""
 
-    @override
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         inner = total([piece.inner() for piece in pieces])
         squared = total([piece.squared_norm() for piece in pieces])
         target = total([piece.target_squared_norm() for piece in pieces])
         return 1 - inner / (squared * target).clamp_min(SQUARED_FLOOR).sqrt()
 
-    @override
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return 1, as for any gradient orthogonal to the observed one."""
         return observed[0].new_ones(len(observed[0]))
@@ -68,11 +64,9 @@ class Cosine(DistanceSpec):
 class L2(DistanceSpec):
     """Sum of squared differences over all parameters (DLG; CPL Algorithm 1, line 12)."""
 
-    @override
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         return total([piece.squared_distance() for piece in pieces])
 
-    @override
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Compute the squared norm of the observed gradient; Shape (V)."""
         return total([rows(one).norm(dim=1).square() for one in observed]).clamp_min(FLOOR)
@@ -86,7 +80,6 @@ class Signs(L2):
 
     gain: float = parameter(1.0, "a: factor of the dummy gradient", source="ROG Equation 15", gt=0)
 
-    @override
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         """Compute the distance; Shape (V). Every gradient is materialised, whatever its size."""
         return total([piece.sign_distance(self.gain) for piece in pieces])
@@ -105,12 +98,10 @@ class Likelihood(DistanceSpec):
     source = "ours; the probabilities of QSGD are ROG Equation 7"
     reads_codes: ClassVar[bool] = True
 
-    @override
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         entries = sum(piece.entries for piece in pieces)
         return total([piece.unlikelihood() for piece in pieces]) / entries
 
-    @override
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return 1: logarithms of probabilities have no scale; Shape (V)."""
         return observed[0].new_ones(len(observed[0]))
@@ -149,7 +140,6 @@ class NearestCell(Cell):
 
     step: torch.Tensor
 
-    @override
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (_levels(gradient - target, self.step) - 0.5).clamp_min(0).square()
 
@@ -165,7 +155,6 @@ class RandomCell(Cell):
 
     step: torch.Tensor
 
-    @override
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         probability = 1 - _levels(gradient - target, self.step)
         missing = (LEAST_PROBABILITY - probability).clamp_min(0) / LEAST_PROBABILITY
@@ -179,7 +168,6 @@ class SignCell(Cell):
     A value of another sign counts by its square, relative to the gradient's mean square.
     """
 
-    @override
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         wrong = gradient.where(gradient.sign() != target.sign(), 0)
         return wrong.square() / gradient.square().mean(1, keepdim=True).clamp_min(FLOOR)
@@ -196,7 +184,6 @@ class CodedPiece(FormedPiece):
 
     cell: Cell
 
-    @override
     def unlikelihood(self) -> torch.Tensor:
         """Compute minus the logarithm of the probability of all codes; Shape (V)."""
         return self.cell.unlikelihood(rows(self.gradient), rows(self.target)).sum(1)

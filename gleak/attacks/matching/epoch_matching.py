@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Self
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.engine import match, solve
@@ -201,12 +200,10 @@ class JointMatching(Problem):
             weights=tuple(part.weight for part in updates),
         )
 
-    @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
         problems = tuple(problem.keep(rows) for problem in self.problems)
         return replace(super().keep(rows), problems=problems)
 
-    @override
     def evaluate(self, points: torch.Tensor) -> Evaluation:
         nothing = points.new_zeros(len(points))
         whole = Evaluation(nothing, nothing, torch.zeros_like(points))

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
 from gleak.attacks.matching import optimizers
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.core.lazy import torch
@@ -63,16 +61,13 @@ class GaussNewton(optimizers.OptimizerSpec):
     )
 
     @property
-    @override
     def cost_per_iteration(self) -> int:
         return self.products
 
-    @override
     def bytes_per_unknown(self) -> int:
         """Return the memory of the vectors of one victim's step, in double precision."""
         return 64
 
-    @override
     def begin(self, points: torch.Tensor, iterations: int) -> optimizers.OptimizerState:
         return GaussNewtonState(self, points)
 
@@ -90,7 +85,6 @@ class GaussNewtonState(optimizers.OptimizerState):
         self.added = torch.zeros_like(self.damping).long()
         self.taken, self.idle = torch.zeros_like(self.added), torch.zeros_like(self.added)
 
-    @override
     def advance(
         self,
         problem: optimizers.ObjectiveFunction,
@@ -157,12 +151,10 @@ class GaussNewtonState(optimizers.OptimizerState):
         self.damping[rows], self.growth[rows] = 0, FIRST_GROWTH
         self.taken[rows] = self.idle[rows] = 0
 
-    @override
     def keep(self, rows: torch.Tensor) -> None:
         for name in ("damping", "growth", "added", "taken", "idle"):
             setattr(self, name, getattr(self, name)[rows])
 
-    @override
     def restart(self, rows: torch.Tensor) -> None:
         self._begin_match(rows)
         self.added[rows] = 0

@@ -9,8 +9,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import Self
 
-from typing_extensions import override
-
 from gleak.attacks.matching.choice import double_training, general_method, verified_method
 from gleak.attacks.matching.distances import Cell, coded
 from gleak.attacks.matching.gradients import ClientTraining, Gradients
@@ -131,19 +129,16 @@ class GradientMatching(Problem):
                 differences.append((formed.gradient - formed.target).flatten().double())
         return torch.cat(differences)
 
-    @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
         sent = {name: value[rows] for name, value in self.sent.items()}
         cells = {name: cell.at(rows) for name, cell in self.cells.items()}
         priors = tuple(prior.keep(rows) for prior in self.priors)
         return replace(super().keep(rows), sent=sent, cells=cells, priors=priors)
 
-    @override
     def in_microbatches(self, count: int) -> Self | None:
         gradients = self.gradients.in_microbatches(count) if count <= self.shape[0] else None
         return None if gradients is None else replace(self, gradients=gradients)
 
-    @override
     def evaluate(self, points: torch.Tensor) -> Evaluation:
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
@@ -236,7 +231,6 @@ class DrawnMatching(GradientMatching):
     draws: int = 0
 
     @classmethod
-    @override
     def of(cls, observation: Observation, parts: Parts) -> Self:
         network, shape = observation.model, observation.input_shape
         draws = sum(noise_sizes(network, shape))
@@ -250,11 +244,9 @@ class DrawnMatching(GradientMatching):
         return replace(stated, gradients=gradients_of(extended, parts), draws=draws)
 
     @property
-    @override
     def unknowns(self) -> int:
         return super().unknowns + self.shape[0] * self.draws
 
-    @override
     def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
         """Return flat samples and their eps; Shape (V, N, P + K)."""
         noise = points[:, super().unknowns :].unflatten(1, (self.shape[0], self.draws))

@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from typing_extensions import override
-
 from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.parts import ClientModel
 from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
@@ -102,14 +100,12 @@ class GeneralGradients(Gradients):
             if name in training.trained
         }
 
-    @override
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
     ) -> list[Piece]:
         gradients = self.gradients_at(self.broadcast(len(inputs)), inputs, targets)
         return [FormedPiece(name, gradients[name], observed[name]) for name in gradients]
 
-    @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([self.model(samples.clone()) for samples in inputs])
 
@@ -152,7 +148,6 @@ class VmappedGradients(GeneralGradients):
     and instance norm would be wrong: torch treats their statistics as constants there.
     """
 
-    @override
     def losses(
         self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
@@ -163,7 +158,6 @@ class VmappedGradients(GeneralGradients):
 class LoopedGradients(GeneralGradients):
     """Gradients of one victim after the other, for layers that torch cannot vectorise."""
 
-    @override
     def losses(
         self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
@@ -178,7 +172,6 @@ class LoopedGradients(GeneralGradients):
 class SamplewiseGradients(Gradients):
     """Base class of methods for networks in which the samples of a batch do not interact."""
 
-    @override
     def in_microbatches(self, count: int) -> Gradients:
         return MicrobatchedGradients(self, count)
 
@@ -193,7 +186,6 @@ class MicrobatchedGradients(Gradients):
     def __init__(self, method: SamplewiseGradients, count: int) -> None:
         self.method, self.count = method, count
 
-    @override
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
     ) -> list[Piece]:
@@ -203,11 +195,9 @@ class MicrobatchedGradients(Gradients):
             for name, gradient in zip(observed, formed, strict=True)
         ]
 
-    @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.method.logits(inputs)
 
-    @override
     def in_microbatches(self, count: int) -> Gradients:
         return MicrobatchedGradients(self.method, count)
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from typing_extensions import override
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.optimizers import Evaluation
@@ -49,7 +47,6 @@ class ImagewiseProblem(Problem):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute objective and distance of M images from their unknowns, Shape (M, ...)."""
 
-    @override
     def evaluate(self, points: torch.Tensor) -> Evaluation:
         samples = self.shape[0]
         unknowns = points[:, : self.values].reshape(len(points) * samples, -1)
@@ -83,11 +80,9 @@ class FeatureInversion(ImagewiseProblem):
     features: Callable[[torch.Tensor], torch.Tensor]
 
     @property
-    @override
     def wanted(self) -> list[torch.Tensor]:
         return [self.observed[EMBEDDINGS]]
 
-    @override
     def measure(
         self, unknowns: torch.Tensor, *wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -127,17 +122,14 @@ class GuidedInversion(Problem):
             weight=weight,
         )
 
-    @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
         inversion, matching = self.inversion.keep(rows), self.matching.keep(rows)
         return replace(super().keep(rows), inversion=inversion, matching=matching)
 
-    @override
     def in_microbatches(self, count: int) -> Self | None:
         matching = self.matching.in_microbatches(count)
         return None if matching is None else replace(self, matching=matching)
 
-    @override
     def evaluate(self, points: torch.Tensor) -> Evaluation:
         matched = self.matching.evaluate(points)
         return self.inversion.evaluate(points).plus(matched, self.weight)
@@ -176,7 +168,6 @@ class GeneratorInversion(ImagewiseProblem):
         )
 
     @property
-    @override
     def values(self) -> int:
         return self.shape[0] * self.generator.code_size
 
@@ -186,22 +177,18 @@ class GeneratorInversion(ImagewiseProblem):
         return self.targets.argmax(2)
 
     @property
-    @override
     def wanted(self) -> list[torch.Tensor]:
         return [self.observed["images"], self.labels]
 
-    @override
     def draw(self, generator: torch.Generator, granted: Mapping[str, torch.Tensor]) -> torch.Tensor:
         shape = (self.shape[0], self.generator.code_size)
         return self.parts.start.draw(shape, generator, granted).flatten().to(self.like)
 
-    @override
     def inputs(self, points: torch.Tensor) -> torch.Tensor:
         codes = points[:, : self.values].reshape(-1, self.generator.code_size)
         images = self.generator.generate(codes, self.labels.flatten())
         return images.unflatten(0, (-1, self.shape[0]))
 
-    @override
     def measure(
         self, unknowns: torch.Tensor, *wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:

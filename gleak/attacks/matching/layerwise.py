@@ -8,8 +8,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from typing_extensions import override
-
 from gleak.attacks.matching.gradients import ClientTraining, SamplewiseGradients
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece, Piece, derivatives
 from gleak.core.lazy import torch
@@ -50,7 +48,6 @@ class LayerwiseGradients(SamplewiseGradients):
         self.several_victims = training.several_victims
         self.layers = _trained_layers(training)
 
-    @override
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
     ) -> list[Piece]:
@@ -60,7 +57,6 @@ class LayerwiseGradients(SamplewiseGradients):
             pieces += _pieces(name, layer, layer_inputs[name], slopes[name], len(inputs), observed)
         return pieces
 
-    @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute logits of all samples in one batch, since they do not interact."""
         logits: torch.Tensor = self.model(inputs.flatten(0, 1).clone())

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, Self
 
-from typing_extensions import override
-
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
@@ -109,7 +107,6 @@ class GradientState(OptimizerState):
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         """Compute the next points from the present ones and their gradients; Shape (V, P) each."""
 
-    @override
     def advance(
         self,
         problem: ObjectiveFunction,
@@ -119,13 +116,11 @@ class GradientState(OptimizerState):
     ) -> torch.Tensor:
         return self.step(points, evaluation.gradient)
 
-    @override
     def keep(self, rows: torch.Tensor) -> None:
         for name, value in vars(self).items():
             if isinstance(value, torch.Tensor):
                 setattr(self, name, value[rows])
 
-    @override
     def restart(self, rows: torch.Tensor) -> None:
         for value in vars(self).values():
             if isinstance(value, torch.Tensor):
@@ -162,7 +157,6 @@ class GradientOptimizerSpec(OptimizerSpec):
     """Rule that needs no more than the objective's gradients, whatever the objective."""
 
     @abstractmethod
-    @override
     def begin(self, points: torch.Tensor, iterations: int) -> GradientState: ...
 
 
@@ -190,7 +184,6 @@ class Adam(GradientOptimizerSpec):
             return self.lr * 0.1 ** sum(progress >= share / 8 for share in (3, 5, 7))
         return self.lr
 
-    @override
     def begin(self, points: torch.Tensor, iterations: int) -> GradientState:
         return AdamState(self, points, iterations)
 
@@ -205,7 +198,6 @@ class AdamState(GradientState):
         self.mean = points.new_zeros(points.shape)
         self.square = points.new_zeros(points.shape)
 
-    @override
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         """Compute the next points; the schedule spans the whole run, restarts included."""
         if self.spec.signed:
@@ -245,7 +237,6 @@ class SGD(GradientOptimizerSpec):
         lt=1,
     )
 
-    @override
     def begin(self, points: torch.Tensor, iterations: int) -> GradientState:
         return SGDState(self, points)
 
@@ -257,7 +248,6 @@ class SGDState(GradientState):
         self.spec = spec
         self.velocity = points.new_zeros(points.shape)
 
-    @override
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         self.velocity.mul_(self.spec.momentum).add_(gradients)
         return points - self.spec.lr * self.velocity
@@ -279,7 +269,6 @@ class Adagrad(GradientOptimizerSpec):
         1e-10, "added to the root of the summed squares", source="torch default", gt=0
     )
 
-    @override
     def begin(self, points: torch.Tensor, iterations: int) -> GradientState:
         return AdagradState(self, points)
 
@@ -291,7 +280,6 @@ class AdagradState(GradientState):
         self.spec = spec
         self.squares = points.new_zeros(points.shape)
 
-    @override
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         self.squares.addcmul_(gradients, gradients)
         return points - self.spec.lr * gradients / (self.squares.sqrt() + self.spec.eps)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from typing_extensions import override
-
 from gleak.core.lazy import torch
 
 FLOOR = 1e-30
@@ -78,21 +76,17 @@ class Piece(Pair, Protocol):
         return FormedPiece(self.name, formed.gradient * sent, formed.target * sent)
 
     @property
-    @override
     def entries(self) -> int:
         return self.target[0].numel()
 
-    @override
     def unlikelihood(self) -> torch.Tensor:
         """Compute the squared distance relative to the target's mean square; Shape (V)."""
         mean_square = self.target_squared_norm() / self.entries
         return self.formed().squared_distance() / mean_square.clamp_min(FLOOR)
 
-    @override
     def sign_distance(self, gain: float) -> torch.Tensor:
         return _sum_squares((gain * self.formed().gradient).tanh() - self.target)
 
-    @override
     def target_squared_norm(self) -> torch.Tensor:
         return torch.linalg.vector_norm(rows(self.target), dim=1).square()
 
@@ -105,19 +99,15 @@ class FormedPiece(Piece):
     gradient: torch.Tensor
     target: torch.Tensor
 
-    @override
     def formed(self) -> FormedPiece:
         return self
 
-    @override
     def squared_distance(self) -> torch.Tensor:
         return _sum_squares(self.gradient - self.target)
 
-    @override
     def inner(self) -> torch.Tensor:
         return rows(self.gradient * self.target).sum(1)
 
-    @override
     def squared_norm(self) -> torch.Tensor:
         return _sum_squares(self.gradient)
 
@@ -141,22 +131,18 @@ class OuterPiece(Piece):
     inputs: torch.Tensor
     target: torch.Tensor
 
-    @override
     def formed(self) -> FormedPiece:
         return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
 
-    @override
     def squared_distance(self) -> torch.Tensor:
         """Compute the squared distance; accurate near zero, where its expansion cancels."""
         factors = (self.inputs, self.output_gradients)
         total: torch.Tensor = derivatives().OuterResidual.apply(*factors, self.target)
         return total
 
-    @override
     def inner(self) -> torch.Tensor:
         return ((self.inputs @ self.target.mT) * self.output_gradients).sum((1, 2))
 
-    @override
     def squared_norm(self) -> torch.Tensor:
         products = self.output_gradients @ self.output_gradients.mT
         return (products * (self.inputs @ self.inputs.mT)).sum((1, 2))
@@ -201,11 +187,9 @@ class JointPair(WeightedPair):
 
     pieces: Sequence[FormedPiece]
 
-    @override
     def inner(self) -> torch.Tensor:
         return self._products[0]
 
-    @override
     def squared_norm(self) -> torch.Tensor:
         return self._products[1]
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
-from typing_extensions import override
-
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -65,7 +63,6 @@ class TotalVariation(Prior):
 
     title: ClassVar[str] = "total variation"
 
-    @override
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         is_images = inputs.ndim == 5  # (V, N, C, H, W)
         return total_variation(inputs) if is_images else inputs.new_zeros(len(inputs))
@@ -92,7 +89,6 @@ class BatchNormPrior(Prior):
     network: torch.nn.Module | None = None
     expected: Sequence[InputStatistics | None] = ()
 
-    @override
     def of(self, observation: Observation) -> Self:
         network, shape = observation.model, observation.input_shape
         check_statistics(network, shape, self.source)
@@ -106,7 +102,6 @@ class BatchNormPrior(Prior):
         expected = list(map(InputStatistics, layers, means, variances))
         return replace(self, network=network, expected=expected)
 
-    @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
         kept = [
             known and replace(known, mean=known.mean[rows], variance=known.variance[rows])
@@ -114,7 +109,6 @@ class BatchNormPrior(Prior):
         ]
         return replace(self, expected=kept)
 
-    @override
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute the prior of each victim (GradInversion Eq. 8).
 

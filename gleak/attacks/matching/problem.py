@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
-from typing_extensions import override
-
 from gleak.attacks.matching.codes import Coder
 from gleak.attacks.matching.optimizers import Evaluation
 from gleak.attacks.matching.parts import SearchParts
@@ -132,40 +130,32 @@ class CodedProblem(Problem):
         return cls(**common, whole=problem, coder=coder, black=black, white=white)
 
     @property
-    @override
     def values(self) -> int:
         return self.shape[0] * len(self.black)
 
     @property
-    @override
     def unknowns(self) -> int:
         return self.values + self.whole.unknowns - self.whole.values
 
-    @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
         return replace(super().keep(rows), whole=self.whole.keep(rows))
 
-    @override
     def in_microbatches(self, count: int) -> Self | None:
         whole = self.whole.in_microbatches(count)
         return None if whole is None else replace(self, whole=whole)
 
-    @override
     def point(self, inputs: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return self.coder.encode(inputs).flatten()
 
-    @override
     def clip(self, points: torch.Tensor) -> None:
         codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
         codes.clamp_(self.black, self.white)
 
-    @override
     def inputs(self, points: torch.Tensor) -> torch.Tensor:
         codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
         return self.coder.decode(codes.flatten(0, 1)).unflatten(0, (-1, self.shape[0]))
 
-    @override
     def evaluate(self, points: torch.Tensor) -> Evaluation:
         """Evaluate the original problem, and backpropagate its gradient through the decoder."""
         points = points.detach().requires_grad_()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing_extensions import override
-
 from gleak.attacks.matching.optimizers import GradientOptimizerSpec, GradientState
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -28,16 +26,13 @@ class LBFGS(GradientOptimizerSpec):
     inner: int = parameter(20, "evaluations in one iteration", source="torch default", ge=1)
 
     @property
-    @override
     def evaluations_per_iteration(self) -> int:
         return self.inner
 
-    @override
     def bytes_per_unknown(self) -> int:
         """Return the memory of two vectors per stored pair, and of the rest of the state."""
         return 8 * self.history + 32
 
-    @override
     def begin(self, points: torch.Tensor, iterations: int) -> GradientState:
         return LBFGSState(points, self.lr, min(self.history, iterations * self.inner))
 
@@ -62,7 +57,6 @@ class LBFGSState(GradientState):
         self.gradient = points.new_zeros(victims, unknowns)
         self.taken = points.new_zeros(victims, unknowns)
 
-    @override
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         change = gradients - self.gradient
         rows, slots = self._store(change)
@@ -131,7 +125,6 @@ class LBFGSState(GradientState):
         triangle.diagonal(dim1=1, dim2=2).masked_fill_(unused, 1.0)
         return triangle, order
 
-    @override
     def restart(self, rows: torch.Tensor) -> None:
         super().restart(rows)
         self.scale[rows] = 1

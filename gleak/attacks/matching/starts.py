@@ -7,8 +7,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from typing_extensions import override
-
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -49,7 +47,6 @@ class StartSpec(Spec):
 class Normal(StartSpec):
     """Independent normal values of mean 0 and standard deviation 1, as in DLG."""
 
-    @override
     def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float32)
 
@@ -63,7 +60,6 @@ class Natural(Normal):
 
     source = "InvertGrad's code: mean 0.47, standard deviation 0.24 of all channels of CIFAR-10"
 
-    @override
     def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         return 0.47 + 0.24 * super().draw(shape, generator, granted)
 
@@ -72,7 +68,6 @@ class Natural(Normal):
 class Uniform(StartSpec):
     """Independent uniform values on [0, 1]."""
 
-    @override
     def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         return torch.rand(shape, generator=generator, dtype=torch.float32)
 
@@ -83,7 +78,6 @@ class Patterned(StartSpec):
 
     tiles: int = parameter(2, "tiles along each side", source="CPL Table 4: 2 x 2 and 4 x 4", ge=1)
 
-    @override
     def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         """Draw tiles; a row of a table repeats its first 1/tiles^2 columns."""
         samples, *sample = shape
@@ -116,7 +110,6 @@ class NoisyStart(StartSpec):
     def undisturbed(self, shape: Shape, granted: Grants) -> torch.Tensor:
         """Return the values in [0, 1] before the noise; they broadcast to ``shape``."""
 
-    @override
     def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         values = self.undisturbed(shape, granted)
         drawn = torch.rand(shape, generator=generator, dtype=torch.float32)
@@ -130,7 +123,6 @@ class SolidStart(NoisyStart):
     colour: ClassVar[tuple[float, ...]]
     """One value per channel, or a single one for all channels or columns."""
 
-    @override
     def check(self, dataset: DatasetSpec) -> None:
         channels = dataset.shape[0] if dataset.modality == "image" else None
         if len(self.colour) not in (1, channels):
@@ -140,7 +132,6 @@ class SolidStart(NoisyStart):
                 f"{actual}; use start=dark, light, grey or patterned, or a dataset of colour images"
             )
 
-    @override
     def undisturbed(self, shape: Shape, granted: Grants) -> torch.Tensor:
         return torch.tensor(self.colour).reshape(-1, *[1] * (len(shape) - 2))
 
@@ -199,15 +190,12 @@ class Optimal(NoisyStart):
     source: ClassVar[str] = "CPL sections 3.1 and 4.2, Table 4"
 
     @property
-    @override
     def grants(self) -> frozenset[str]:
         return frozenset({GRANT})
 
-    @override
     def check(self, dataset: DatasetSpec) -> None:
         check_training_samples(self, dataset)
 
-    @override
     def undisturbed(self, shape: Shape, granted: Grants) -> torch.Tensor:
         samples = granted[GRANT]
         check_granted(self, len(samples))

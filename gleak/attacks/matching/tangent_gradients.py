@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
-from typing_extensions import override
-
 from gleak.attacks.matching.affine_layers import AffineLayer, affine_layer
 from gleak.attacks.matching.gradients import ClientTraining, Parameters, SamplewiseGradients
 from gleak.attacks.matching.layerwise import UnsplittableError, padded_rows
@@ -76,26 +74,22 @@ class AffinePasses(LayerPasses):
         self.outputs = layer.outputs(inputs)
         self._layer, self._inputs = layer, inputs
 
-    @override
     def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         self._grad_outputs = grad_outputs
         return [self._layer.adjoint(grad_outputs, self._inputs.shape)]
 
-    @override
     def parameter_gradients(self, victims: int) -> Sequence[torch.Tensor]:
         self._victims = victims
         self._split_inputs = self._layer.split(self._inputs, victims)
         self._split_gradients = self._layer.split(self._grad_outputs, victims)
         return self._layer.gradients(self._split_inputs, self._split_gradients, victims)
 
-    @override
     def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         (tangent,) = tangents
         self._directions = self._layer.stacked(*directions)
         own = self._layer.by_victim(self._directions.outputs(self._split_inputs), self._victims)
         return _added(None if tangent is None else self._layer.linear(tangent), own)
 
-    @override
     def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
         shape = self._inputs.shape
         own = self._directions.adjoint(self._split_gradients, shape)
@@ -126,7 +120,6 @@ class FunctionPasses(LayerPasses):
         self.outputs = self._attached.detach()
         self._curvature: Sequence[Zero] = [None] * len(inputs)
 
-    @override
     def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         self._grad_outputs = grad_outputs.detach().requires_grad_()
         with torch.enable_grad():
@@ -136,7 +129,6 @@ class FunctionPasses(LayerPasses):
             )
         return [gradient.detach() for gradient in self._gradients]
 
-    @override
     def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         pairs = zip(self._gradients, tangents, strict=True)
         moved = [(gradient, tangent) for gradient, tangent in pairs if tangent is not None]
@@ -149,7 +141,6 @@ class FunctionPasses(LayerPasses):
         )
         return outputs
 
-    @override
     def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
         if slopes is None:
             return self._curvature
@@ -166,16 +157,13 @@ class ReluPasses(LayerPasses):
         self.outputs = inputs.clamp_min(0)
         self._mask = self.outputs.sign()
 
-    @override
     def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         return [grad_outputs * self._mask]
 
-    @override
     def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         (tangent,) = tangents
         return None if tangent is None else tangent * self._mask
 
-    @override
     def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
         return [None if slopes is None else slopes * self._mask]
 
@@ -186,15 +174,12 @@ class SumPasses(LayerPasses):
     def __init__(self, first: torch.Tensor, second: torch.Tensor) -> None:
         self.outputs = first + second
 
-    @override
     def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         return [grad_outputs, grad_outputs]
 
-    @override
     def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         return plus(*tangents)
 
-    @override
     def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
         return [slopes, slopes]
 
@@ -232,7 +217,6 @@ class TangentGradients(SamplewiseGradients):
         if training.trained != set(self.trained):
             raise UnsplittableError(*training.trained.symmetric_difference(self.trained))
 
-    @override
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
     ) -> list[Piece]:
@@ -255,7 +239,6 @@ class TangentGradients(SamplewiseGradients):
         layout = torch.channels_last if samples.ndim == 4 else torch.preserve_format
         return Passes(self.steps, [samples.clone(memory_format=layout), targets.flatten(0, 1)])
 
-    @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([self.model(samples.clone()) for samples in inputs])
 

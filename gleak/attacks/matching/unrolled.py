@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from typing_extensions import override
-
 from gleak.attacks.matching.gradients import ClientTraining, GeneralGradients, Gradients
 from gleak.attacks.matching.layerwise import (
     LayerwiseGradients,
@@ -39,7 +37,6 @@ class Unrolled(Gradients):
     def __init__(self, training: ClientTraining, one_step: Gradients) -> None:
         self.protocol, self._one_step = training.protocol, one_step
 
-    @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return self._one_step.logits(inputs)
 
@@ -59,7 +56,6 @@ class GeneralUnrolled(Unrolled):
 
     _one_step: GeneralGradients
 
-    @override
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
     ) -> list[Piece]:
@@ -89,7 +85,6 @@ class LayerwiseUnrolled(Unrolled):
 
     _one_step: LayerwiseGradients
 
-    @override
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
     ) -> list[Piece]:
@@ -148,12 +143,10 @@ class DenseSteps(LayerSteps):
         self._inputs: list[torch.Tensor] = []
         self._grad_outputs: list[torch.Tensor] = []
 
-    @override
     def add_step(self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor) -> None:
         self._inputs.append(by_victim(layer_inputs, self.victims))
         self._grad_outputs.append(by_victim(grad_outputs, self.victims))
 
-    @override
     def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         rows, (layer_inputs, output_gradients) = by_victim(inputs, self.victims), self._rows()
         change = (rows @ layer_inputs.mT) @ output_gradients
@@ -161,7 +154,6 @@ class DenseSteps(LayerSteps):
             change = change + output_gradients.sum(1, keepdim=True)
         return outputs - self.rate * change.view_as(outputs)
 
-    @override
     def pieces(self, observed: dict[str, torch.Tensor], steps: int) -> list[Piece]:
         layer_inputs, output_gradients = self._rows()
         weight = f"{self.name}.weight"
@@ -180,7 +172,6 @@ class SummedSteps(LayerSteps):
         self.weight: torch.Tensor = layer.weight.new_zeros(victims, *layer.weight.shape)
         self.bias: torch.Tensor = layer.weight.new_zeros(victims, layer.weight.shape[0])
 
-    @override
     def add_step(self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor) -> None:
         self.weight = self.weight + self.weight_gradient(layer_inputs, grad_outputs)
         if self.layer.bias is not None:
@@ -190,7 +181,6 @@ class SummedSteps(LayerSteps):
     def weight_gradient(self, inputs: torch.Tensor, grad_outputs: torch.Tensor) -> torch.Tensor:
         """Compute each victim's gradient, arguments as in `add_step`; Shape (V, *weight shape)."""
 
-    @override
     def pieces(self, observed: dict[str, torch.Tensor], steps: int) -> list[Piece]:
         weight = f"{self.name}.weight"
         formed = FormedPiece(weight, self.weight / steps, observed[weight])
@@ -200,11 +190,9 @@ class SummedSteps(LayerSteps):
 class ConvolutionSteps(SummedSteps):
     """Steps of a convolution; those of several victims are one convolution with as many groups."""
 
-    @override
     def weight_gradient(self, inputs: torch.Tensor, grad_outputs: torch.Tensor) -> torch.Tensor:
         return weight_gradient(self.layer, inputs, grad_outputs, self.victims)
 
-    @override
     def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         layer, victims = self.layer, self.victims
         weights = (layer.weight - self.rate * self.weight).flatten(0, 1)
@@ -218,11 +206,9 @@ class ConvolutionSteps(SummedSteps):
 class NormalisationSteps(SummedSteps):
     """Steps of batch norm by running statistics: scale and shift of each channel."""
 
-    @override
     def weight_gradient(self, inputs: torch.Tensor, grad_outputs: torch.Tensor) -> torch.Tensor:
         return channel_sums(grad_outputs * normalised(self.layer, inputs), self.victims)
 
-    @override
     def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         scale, shift = (value[:, None, :, None, None] for value in (self.weight, self.bias))
         values = normalised(self.layer, inputs).unflatten(0, (self.victims, -1))

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.captures.frameworks.observers import Gauged, Measure, Observer, Recorder
 from gleak.captures.round_folder import Arrays
@@ -61,7 +60,6 @@ class Wrapping(Strategy):
         self.strategy, self.observer, self.names = strategy, observer, names
         self.before: Arrays = {}
 
-    @override
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -70,7 +68,6 @@ class Wrapping(Strategy):
             self.before = arrays_of(messages[0].content, self.names)
         return messages
 
-    @override
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -86,19 +83,16 @@ class Wrapping(Strategy):
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
         return arrays, MetricRecord({**(metrics or {}), **observed}) if observed else metrics
 
-    @override
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         return self.strategy.configure_evaluate(server_round, arrays, config, grid)
 
-    @override
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         return self.strategy.aggregate_evaluate(server_round, replies)
 
-    @override
     def summary(self) -> None:
         self.strategy.summary()
 

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import override
-
 from gleak.captures.frameworks.flower import FIRST, named
 from gleak.captures.frameworks.observers import Gauged, Measure, Observer, Recorder
 from gleak.captures.round_folder import Arrays
@@ -34,7 +32,6 @@ class WrappingClassic(Strategy):
         self.strategy, self.observer, self.names = strategy, observer, names
         self.before: Arrays = {}
 
-    @override
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
@@ -43,7 +40,6 @@ class WrappingClassic(Strategy):
             self.before = self._arrays(asked[0][1].parameters)
         return asked
 
-    @override
     def aggregate_fit(
         self,
         server_round: int,
@@ -62,17 +58,14 @@ class WrappingClassic(Strategy):
     def _arrays(self, parameters: Parameters) -> Arrays:
         return named(parameters_to_ndarrays(parameters), self.names)
 
-    @override
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
         return self.strategy.initialize_parameters(client_manager)
 
-    @override
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, Any]]:
         return self.strategy.configure_evaluate(server_round, parameters, client_manager)
 
-    @override
     def aggregate_evaluate(
         self,
         server_round: int,
@@ -81,7 +74,6 @@ class WrappingClassic(Strategy):
     ) -> tuple[float | None, dict[str, Scalar]]:
         return self.strategy.aggregate_evaluate(server_round, results, failures)
 
-    @override
     def evaluate(
         self, server_round: int, parameters: Parameters
     ) -> tuple[float, dict[str, Scalar]] | None:

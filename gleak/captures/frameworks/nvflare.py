@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from typing_extensions import override
 
 from gleak.captures.frameworks.observers import (
     Measure,
@@ -74,7 +73,6 @@ class RoundFilter(DXOFilter):
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
         """Observe what the client sends."""
 
-    @override
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
         """Observe what passes, and leave it as it is."""
         chain = self.get_prop(FilterContextKey.CHAIN_TYPE)
@@ -111,11 +109,9 @@ class CapturingFilter(RoundFilter):
         super().__init__()
         self.folder, self.rounds = folder, rounds or [0]
 
-    @override
     def observes(self, number: int) -> bool:
         return number in self.rounds
 
-    @override
     def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
         with unharmed(place(number, fl_ctx)):
             files, before = self._files(number), state_of(dxo.data)
@@ -123,7 +119,6 @@ class CapturingFilter(RoundFilter):
             write_state(files.before, before)
             fl_ctx.set_prop(self._begun, True, private=True, sticky=False)
 
-    @override
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
         if not fl_ctx.get_prop(self._begun):
             return
@@ -176,16 +171,13 @@ class GaugingFilter(RoundFilter):
         self._measure: Measure = imported(measure)
         self._metrics: Collection[str] = metrics_of_gauge(knows_truth=False)
 
-    @override
     def observes(self, number: int) -> bool:
         return number % self.every == 0
 
-    @override
     def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
         with unharmed(place(number, fl_ctx)):
             fl_ctx.set_prop(RECEIVED, state_of(dxo.data), private=True, sticky=False)
 
-    @override
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
         """Measure what the client sends, report it, and block it above a limit."""
         measured = self.measured(number, dxo, fl_ctx)
@@ -250,7 +242,6 @@ class BudgetedGaugingFilter(GaugingFilter):
             raise SpecError(f"share={share}: give a number above 0, such as 0.05")
         self.share, self.expected = share, expected
 
-    @override
     def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
         start = self.clock()
         if self._spent(fl_ctx).affords(self.share):
@@ -259,7 +250,6 @@ class BudgetedGaugingFilter(GaugingFilter):
         fl_ctx.set_prop(OWN, begun - start, private=True, sticky=False)
         fl_ctx.set_prop(BEGUN, begun, private=True, sticky=False)
 
-    @override
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
         """Measure what the client sends if the budget allows it, and report it.
 

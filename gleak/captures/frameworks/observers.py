@@ -16,8 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import override
-
 from gleak.artifacts.atomic import whole_folder
 from gleak.captures.round_folder import ROUND, Arrays, RoundFolder, write_state
 from gleak.core.errors import DataError, ExposedError, GleakError, SpecError, nearest
@@ -101,11 +99,9 @@ class Recorder(Observer):
         """Return the folder of a round."""
         return self.folder / f"{ROUND}{number}"
 
-    @override
     def observes(self, number: int) -> bool:
         return number in self.rounds
 
-    @override
     def observe(self, number: int, before: Arrays, after: Mapping[str, Read]) -> dict[str, float]:
         """Write a round atomically, without the clients whose answers cannot be read."""
         with unharmed(f"round {number}"), whole_folder(self.of_round(number)) as folder:
@@ -131,11 +127,9 @@ class Gauged(Observer):
         self.measure, self.limits, self.clients = measure, limits or {}, clients
         self._metrics: dict[str, None] = {}
 
-    @override
     def observes(self, number: int) -> bool:
         return True
 
-    @override
     def observe(self, number: int, before: Arrays, after: Mapping[str, Read]) -> dict[str, float]:
         """Measure the first clients; give the largest known value of each metric.
 

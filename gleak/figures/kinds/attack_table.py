@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
-from typing_extensions import override
 
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import SpecError, nearest
@@ -60,7 +59,6 @@ class Attacks(FigureSpec):
     )
 
     @property
-    @override
     def modules(self) -> frozenset[str]:
         parts = [part for text in self.attacks for part in parse("attack", text).components()]
         return super().modules.union(*(part.modules for part in parts))
@@ -87,7 +85,6 @@ class Attacks(FigureSpec):
             raise ValueError(f"several attacks are called {', '.join(twice)}; give each a label")
         return self
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         rows = [{key: ", ".join(texts) for key, texts in row.items()} for row in self.facts]
         save_numbers(pd.DataFrame(rows), stem)

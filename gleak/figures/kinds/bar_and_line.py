@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from typing_extensions import override
 
 from gleak.core.lazy import matplotlib as mpl
 from gleak.core.lazy import pandas as pd
@@ -56,11 +55,9 @@ class Bar(MeanPlot):
     )
 
     @property
-    @override
     def measured(self) -> Mapping[str, Over]:
         return {metric: self.over.get(metric, "all") for metric in self.y}
 
-    @override
     def along(self, names: AxisLabels, spec: Spec) -> float | str:
         return self.x_axis.label_category(names, spec)
 
@@ -73,7 +70,6 @@ class Bar(MeanPlot):
             raise ValueError(f"log or over name {unshown}, which are not in y")
         return self
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         points, controls = save_points(self, material, stem)
         with theme():
@@ -96,16 +92,13 @@ class Line(MeanPlot):
     over: Over = parameter("all", "which reconstructions count; the last: all where none succeeded")
 
     @property
-    @override
     def measured(self) -> Mapping[str, Over]:
         return {self.y: self.over}
 
-    @override
     def along(self, names: AxisLabels, spec: Spec) -> float | str:
         place = self.x_axis.place(spec, self.x_missing)
         return place if isinstance(place, float) else self.x_axis.label(names, spec)
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         points, controls = save_points(self, material, stem)
         with theme():

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
     with_config,
 )
-from typing_extensions import TypedDict, override
+from typing_extensions import TypedDict
 
 from gleak.artifacts.model import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
@@ -81,7 +81,6 @@ class TrainedFigure(FigureSpec):
     quick: AtScale | None = parameter(None, "what is different at this scale")
     small: AtScale | None = parameter(None, "what is different at this scale")
 
-    @override
     def trainings(self, scale: str) -> Sequence[Pretraining]:
         own: AtScale | None = getattr(self, scale, None)
         written = self.knowledge if own is None else own["knowledge"]
@@ -128,7 +127,6 @@ class Losses(TrainedFigure):
                     raise ValueError(f"{times} trainings are called {name}; give each a label")
         return self
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         table = tabulate_losses([Knowledge.read(path) for path in material.trained])
         save_numbers(table, stem)
@@ -151,21 +149,17 @@ class Traces(GridFigure):
     facets: str | None = parameter(None, "axis told apart by panels, side by side")
 
     @property
-    @override
     def reading(self) -> str:
         return "Lines are means over victims; bands range from the best victim to the worst."
 
     @property
-    @override
     def used_metrics(self) -> Sequence[str]:
         return ["objective"]
 
     @property
-    @override
     def used_axes(self) -> Sequence[str]:
         return [axis for axis in (self.hue, self.facets) if axis is not None]
 
-    @override
     def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         super().check(names, cells)
         for attack in (cell.attack for cell in self.chosen(names, cells)):
@@ -175,7 +169,6 @@ class Traces(GridFigure):
                     "choose another kind of figure"
                 )
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         table = tabulate_traces(self, material)
         save_numbers(table, stem)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from pydantic import Field
-from typing_extensions import override
 
 from gleak.core.lazy import matplotlib as mpl
 from gleak.core.lazy import pandas as pd
@@ -45,7 +44,6 @@ class Distribution(Plot):
     y: str = Field(description="metric; one value per sample, or per victim of those that are so")
 
     @property
-    @override
     def reading(self) -> str:
         return (
             "Points are single values; boxes show their median and quartiles, whiskers the 5% and "
@@ -53,15 +51,12 @@ class Distribution(Plot):
         )
 
     @property
-    @override
     def measured(self) -> Mapping[str, Over]:
         return {self.y: "all"}
 
-    @override
     def along(self, names: AxisLabels, spec: Spec) -> float | str:
         return self.x_axis.label_category(names, spec)
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         boxes = summarise_quantiles(self, material)
         controls = summarise_control_means(self, material)

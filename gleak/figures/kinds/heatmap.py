@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
-from typing_extensions import override
 
 from gleak.core.lazy import matplotlib as mpl
 from gleak.core.lazy import pandas as pd
@@ -51,7 +50,6 @@ class Heatmap(GridFigure):
     )
 
     @property
-    @override
     def reading(self) -> str:
         return (
             "Numbers are means over victims; dark is where the attack finds more. A triangle marks "
@@ -59,16 +57,13 @@ class Heatmap(GridFigure):
         )
 
     @property
-    @override
     def used_metrics(self) -> Sequence[str]:
         return [self.metric]
 
     @property
-    @override
     def used_axes(self) -> Sequence[str]:
         return [axis for axis in (self.x, self.y, self.facets) if axis is not None]
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         tiles = tabulate_tiles(self, material)
         save_numbers(tiles[COLUMNS], stem)

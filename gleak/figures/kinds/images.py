@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import model_validator
-from typing_extensions import override
 
 from gleak.core.numbers import REFUSED, format_number
 from gleak.core.registry import register
@@ -53,7 +52,6 @@ class Images(SampleFigure):
     )
 
     @property
-    @override
     def reading(self) -> str:
         return (
             "Reconstructions are assigned to the true images so that their total error is least. "
@@ -61,7 +59,6 @@ class Images(SampleFigure):
         )
 
     @property
-    @override
     def course(self) -> int | None:
         return self.snapshots if self.layout == "search" else None
 
@@ -73,7 +70,6 @@ class Images(SampleFigure):
             raise ValueError("layout search shows the MSE of snapshots; remove metric")
         return self
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         # The MSE of the images is computed here; other metrics are those of the scores.
         scored = self.pick != "first" or self.metric != "mse"

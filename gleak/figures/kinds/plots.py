@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from typing_extensions import override
 
 from gleak.core.lazy import pandas as pd
 from gleak.core.numbers import format_number
@@ -65,12 +64,10 @@ class Plot(GridFigure):
         return None if self.hue is None else Axis.read(self.hue)
 
     @property
-    @override
     def used_metrics(self) -> Sequence[str]:
         return list(self.measured)
 
     @property
-    @override
     def used_axes(self) -> Sequence[str]:
         return [axis for axis in (self.x, self.hue, self.facets) if axis is not None]
 
@@ -83,7 +80,6 @@ class MeanPlot(Plot):
     )
 
     @property
-    @override
     def reading(self) -> str:
         band = "95% confidence intervals" if self.error == "ci" else "standard deviations"
         return (

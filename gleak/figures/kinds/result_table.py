@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
-from typing_extensions import override
 
 from gleak.core.errors import SpecError
 from gleak.core.lazy import pandas as pd
@@ -72,7 +71,6 @@ class Table(GridFigure):
     )
 
     @property
-    @override
     def reading(self) -> str:
         behind = (
             "in brackets are 95% confidence intervals over victims"
@@ -90,12 +88,10 @@ class Table(GridFigure):
         return [(m, stat) for m in self.metrics for stat in self.statistics.get(m, ["mean"])]
 
     @property
-    @override
     def used_metrics(self) -> Sequence[str]:
         return [*self.metrics, *self.statistics, *self.over]
 
     @property
-    @override
     def used_axes(self) -> Sequence[str]:
         return [axis for axis in (*self.rows, *self.columns) if axis != METRIC]
 
@@ -117,7 +113,6 @@ class Table(GridFigure):
             raise ValueError(f"statistics or over name {unshown}, which are not in metrics")
         return self
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         long = summarise_table(self, material)
         save_numbers(long[[*CELL, *NUMBERS, *BOOKS]], stem)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
@@ -36,12 +35,10 @@ class SampleFigure(GridFigure):
     metric: str = parameter("mse", "number under each result, by which the best and worst are told")
 
     @property
-    @override
     def used_metrics(self) -> Sequence[str]:
         return [self.metric]
 
     @property
-    @override
     def used_axes(self) -> Sequence[str]:
         return LEVELS
 
@@ -50,7 +47,6 @@ class SampleFigure(GridFigure):
         """Number of snapshots shown besides the start; None if only the result is shown."""
         return None
 
-    @override
     def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         super().check(names, cells)
         if read_metric(self.metric).per != "sample":

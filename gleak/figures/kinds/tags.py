@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import model_validator
-from typing_extensions import override
 
 from gleak.artifacts.model import Knowledge
 from gleak.core.errors import SpecError
@@ -44,7 +43,6 @@ class Tags(SampleFigure, TrainedFigure):
     metric: str = parameter("jaccard", "metric that ranks samples from best to worst")
 
     @property
-    @override
     def reading(self) -> str:
         return "The similarity is the share of all tags of either image that both images have."
 
@@ -57,7 +55,6 @@ class Tags(SampleFigure, TrainedFigure):
                 raise ValueError(f"knowledge must be a single tagger, not {listed}")
         return self
 
-    @override
     def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         super().check(names, cells)
         taggers = {str(one.knowledge) for scale in SCALES for one in self.trainings(scale)}
@@ -69,7 +66,6 @@ class Tags(SampleFigure, TrainedFigure):
                     f"{', '.join(sorted(taggers))}; use the same tagger"
                 )
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         strips = [
             strip

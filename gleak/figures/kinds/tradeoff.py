@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
-from typing_extensions import override
 
 from gleak.core.errors import SpecError
 from gleak.core.lazy import matplotlib as mpl
@@ -65,7 +64,6 @@ class Tradeoff(GridFigure):
     circled: dict[str, str] = parameter({}, "level: spec, of points to look at twice")
 
     @property
-    @override
     def reading(self) -> str:
         return (
             "Points are means. Privacy increases to the right, utility upwards; the filled region "
@@ -74,21 +72,17 @@ class Tradeoff(GridFigure):
         )
 
     @property
-    @override
     def grids(self) -> Sequence[str]:
         return (self.grid, self.models)
 
     @property
-    @override
     def used_metrics(self) -> Sequence[str]:
         return [metric for metric in (self.privacy, self.area) if metric]
 
     @property
-    @override
     def used_axes(self) -> Sequence[str]:
         return list(dict.fromkeys(filter(None, [self.hue, *self.joined, self.facets])))
 
-    @override
     def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Cell]]]) -> None:
         (names, cells), (models, trained) = grids
         self.check(names, cells)
@@ -99,7 +93,6 @@ class Tradeoff(GridFigure):
         for cell in self.chosen(names, cells):
             self.model_of(cell, trained)
 
-    @override
     def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
         return super().chosen(names, cells) if ATTACK in names.values else list(cells)
 
@@ -121,7 +114,6 @@ class Tradeoff(GridFigure):
             )
         return models[0]
 
-    @override
     def draw(self, material: FigureData, stem: Path) -> None:
         points = tabulate_points(self, material)
         save_numbers(points[COLUMNS], stem)

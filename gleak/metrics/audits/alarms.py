@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tabulate import tabulate
-from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.metrics.audits.base import AuditSpec, Broadcast, ParametersMetricSpec
@@ -18,7 +17,6 @@ class AuditAlarms(ParametersMetricSpec):
 
     unit = "audits"
 
-    @override
     def measure(self, broadcast: Broadcast) -> float:
         return float(sum(audit.alarms(broadcast) for audit in audits()))
 

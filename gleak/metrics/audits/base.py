@@ -26,7 +26,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
@@ -232,7 +231,6 @@ class AuditSpec(ParametersMetricSpec):
         except MetricUnavailable:
             return False
 
-    @override
     def measure(self, broadcast: Broadcast) -> float:
         return self.worst(broadcast).statistic / self.limit
 

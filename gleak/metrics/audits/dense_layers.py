@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -38,7 +37,6 @@ class AuditSize(AuditSpec):
         0.5, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         if broadcast.model.modality != "image":
             raise MetricUnavailable("dense layers are generally wider than rows of tables")
@@ -73,7 +71,6 @@ class AuditBias(AuditSpec):
         6.0, "value above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         layers, classes = broadcast.layers, broadcast.model.classes
         heads = [layer for layer in layers if layer.dense and len(layer.weights) == classes]

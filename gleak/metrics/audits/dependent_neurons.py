@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -49,7 +48,6 @@ class AuditParallel(AuditSpec):
         5e-4, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         findings = []
         for layer in broadcast.layers:
@@ -116,7 +114,6 @@ class AuditSpectrum(AuditSpec):
         0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         findings = []
         for layer in broadcast.layers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -37,7 +36,6 @@ class AuditDominance(AuditSpec):
     )
     samples: int = parameter(64, "number of samples in the batch", source="ours", ge=FEWEST_SAMPLES)
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         data = broadcast.samples
         if data is None or len(data.labels("train")) < FEWEST_SAMPLES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -41,7 +40,6 @@ class AuditZeros(AuditSpec):
         0.5, "share above which an alarm is raised", source="MKOR section 2", gt=0
     )
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         findings = []
         for layer in broadcast.layers:
@@ -77,7 +75,6 @@ class AuditColumns(AuditSpec):
         2e-3, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         findings = []
         for layer in broadcast.layers:
@@ -108,7 +105,6 @@ class AuditOutliers(AuditSpec):
         0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         convolutions = [layer for layer in broadcast.layers if not layer.dense]
         return [examine_filters(layer) for layer in convolutions if layer.reached_weights.size]
@@ -141,7 +137,6 @@ class AuditNegligible(AuditSpec):
         0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
-    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         if not broadcast.has_samples:
             raise MetricUnavailable(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.errors import ArtifactError
 from gleak.core.lazy import torch
@@ -34,11 +33,9 @@ class Lpips(MetricSpec):
     )
 
     @property
-    @override
     def weights(self) -> frozenset[str]:
         return frozenset({perceptual.BACKBONES[self.net].file})
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         channels = comparison.truth.shape[2]
         if channels not in perceptual.CHANNELS:
@@ -71,12 +68,10 @@ class Jaccard(MetricSpec):
     better = "higher"
     unmatched = 0.0
 
-    @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if there is a tagger."""
         return super().applies(comparison) and TAGGER in comparison.evaluators
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         tags = []
         for images in (comparison.truth, comparison.estimate):
@@ -109,14 +104,12 @@ class EmbeddingCosine(MetricSpec):
     better = "higher"
     unmatched = 0.0
 
-    @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the model has embeddings and the attack reconstructs them."""
         pair = (comparison.private, comparison.reconstruction)
         known = all(getattr(artifact, "embeddings", None) is not None for artifact in pair)
         return super().applies(comparison) and known
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         """Compute the cosines; Shape (V, N), in [-1, 1], NaN if unassigned."""
         assert comparison.private.embeddings is not None and comparison.reconstruction is not None
@@ -134,7 +127,6 @@ class EmbeddingCosine(MetricSpec):
         best[victims, samples] = cosines[victims, samples, order[victims, samples]]
         return best
 
-    @override
     def matched(self, comparison: Comparison) -> np.ndarray:
         return np.asarray(~np.isnan(self.measure(comparison)))
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -30,7 +29,6 @@ YCBCR_WEIGHTS = (0.8, 0.1, 0.1)
 class Mse(MetricSpec):
     """Mean squared error over a sample's features (pixels and channels)."""
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         error = comparison.estimate.astype(np.float64) - comparison.truth
         return np.asarray((error**2).mean(axis=tuple(range(2, error.ndim))))
@@ -49,7 +47,6 @@ class Psnr(MetricSpec):
     unit = "dB"
     better = "higher"
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         return measure_images(_psnr, comparison)
 
@@ -88,7 +85,6 @@ class Ssim(MetricSpec):
         source="scikit-image; ycbcr in ROG's code",
     )
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         count, height, width = comparison.truth.shape[2:]
         if self.window == "gaussian" and min(height, width) < SSIM_WINDOW:
@@ -158,21 +154,17 @@ class OracleSignMetric(MetricSpec):
         """The underlying metric."""
 
     @property
-    @override
     def weights(self) -> frozenset[str]:
         return self.plain.weights
 
-    @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the attack also stored its images with the opposite sign."""
         mirrored = getattr(comparison.reconstruction, "mirrored", None)
         return super().applies(comparison) and mirrored is not None
 
-    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         return self.plain.measure(with_oracle_signs(comparison))
 
-    @override
     def matched(self, comparison: Comparison) -> np.ndarray:
         return super().matched(with_oracle_signs(comparison))
 
@@ -201,7 +193,6 @@ class PsnrOracleSign(OracleSignMetric):
     better = Psnr.better
 
     @property
-    @override
     def plain(self) -> MetricSpec:
         return Psnr()
 
@@ -216,6 +207,5 @@ class LpipsOracleSign(OracleSignMetric):
     net: Net = parameter(SQUEEZE, "as of `lpips`", source="ours; vgg in CPA's code")
 
     @property
-    @override
     def plain(self) -> MetricSpec:
         return Lpips(net=self.net)

@@ -13,7 +13,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from typing_extensions import override
 
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import SpecError, error_context, nearest
@@ -77,17 +76,14 @@ class NumberRange(Range):
         return self
 
     @property
-    @override
     def examples(self) -> tuple[float, ...]:
         return self.low, self.high
 
-    @override
     def suggest(self, trial: optuna.Trial, field: str) -> float:
         """Draw a value and round it to three significant digits, to keep paths short."""
         value = trial.suggest_float(field, self.low, self.high, log=self.log)
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
-    @override
     def start(self, base: Spec, field: str) -> Any:
         value = getattr(base, field)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -99,7 +95,6 @@ class NumberRange(Range):
             )
         return value
 
-    @override
     def declared(self) -> dict[str, Any]:
         return self.model_dump()
 
@@ -110,7 +105,6 @@ class IntegerRange(NumberRange):
     low: int
     high: int
 
-    @override
     def suggest(self, trial: optuna.Trial, field: str) -> int:
         return trial.suggest_int(field, self.low, self.high, log=self.log)
 
@@ -121,15 +115,12 @@ class Choices(Range):
     texts: tuple[str, ...]
 
     @property
-    @override
     def examples(self) -> tuple[str, ...]:
         return self.texts
 
-    @override
     def suggest(self, trial: optuna.Trial, field: str) -> str:
         return str(trial.suggest_categorical(field, self.texts))
 
-    @override
     def start(self, base: Spec, field: str) -> str:
         text = field_text(base, field)
         if text not in self.texts:
@@ -139,7 +130,6 @@ class Choices(Range):
             )
         return text
 
-    @override
     def declared(self) -> list[str]:
         return list(self.texts)
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from benchmarks.conftest import Compare
 from benchmarks.plain_autograd import seconds_of_gradient
 from gleak.artifacts.protocol import Protocol
-from gleak.attacks.mkor import MKOR
+from gleak.attacks.mkor import MKORAttack
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
@@ -84,7 +84,7 @@ def test_decoding(benchmark, compare: Compare, case: Case):
         seed=0,
         secret=case.secret,
     )
-    found = timed(benchmark, compare, case, lambda: MKOR().reconstruct(observation))
+    found = timed(benchmark, compare, case, lambda: MKORAttack().reconstruct(observation))
     truth = case.inputs.numpy()[None]
     errors = (gather(found.inputs, assign_samples(truth, found.inputs), np.nan) - truth) ** 2
     benchmark.extra_info["psnr"] = float(np.mean(-10 * np.log10(errors.mean(axis=(2, 3, 4)))))

@@ -12,7 +12,7 @@ from gleak.assessment.exposure import CONTROLS, exposures, mean_in
 from gleak.assessment.findings import Exposure, Fact, Report, Variation, Varied
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEFENSES, DEPLOYED, Effort
 from gleak.assessment.measured import Measured
-from gleak.assessment.resolved import Resolved, Threshold, Varying, with_victims
+from gleak.assessment.resolved import ExposureThreshold, Resolved, Varying, with_victims
 from gleak.core.spec import Spec
 from gleak.figures.statistics import select
 from gleak.metrics.audits.alarms import audits
@@ -115,7 +115,7 @@ def _term(spec: Spec) -> Fact:
     return Fact(name=str(spec), text=first)
 
 
-def _metric_term(threshold: Threshold, measured: Measured) -> Fact:
+def _metric_term(threshold: ExposureThreshold, measured: Measured) -> Fact:
     """Return what a metric is, which values are near the truth, and that of the truth itself."""
     term, text = _term(threshold.metric), str(threshold.metric)
     direction = "larger" if threshold.sign == 1 else "smaller"
@@ -164,7 +164,7 @@ def strongest(ranked: Iterable[Exposure]) -> list[Exposure]:
 
 
 def captured_rounds(
-    captured: Iterable[Cell], scores: Any, thresholds: Sequence[Threshold]
+    captured: Iterable[Cell], scores: Any, thresholds: Sequence[ExposureThreshold]
 ) -> Iterator[Variation]:
     """Yield the leakage to each attack along the captured rounds of each training."""
     trainings: dict[str, dict[int, Cell]] = {}

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gleak.assessment.findings import Exposure, Loss, Mean
-from gleak.assessment.resolved import Threshold
+from gleak.assessment.resolved import ExposureThreshold
 from gleak.figures import intervals
 from gleak.figures.evidence import UNCRAFTED, fill_with_blind
 from gleak.figures.intervals import CONFIDENCE, SHOWN, Estimate
@@ -23,7 +23,7 @@ CONTROLS = (BLIND, TRUTH)
 
 
 def exposures(
-    scores: pd.DataFrame, thresholds: Iterable[Threshold], **levels: str
+    scores: pd.DataFrame, thresholds: Iterable[ExposureThreshold], **levels: str
 ) -> list[Exposure]:
     """Return the exposure by each attack and threshold in some cells of a table, the worst first.
 
@@ -41,7 +41,7 @@ def exposures(
     )
 
 
-def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure | None:
+def _exposure(rows: pd.DataFrame, cell: Row, threshold: ExposureThreshold) -> Exposure | None:
     """Return the exposure in a cell; None if the metric was not measured."""
     metric, sign, attack = threshold.metric, threshold.sign, cell["attack"]
     peers = select(rows, {level: cell[level] for level in UNCRAFTED})
@@ -69,7 +69,7 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure |
     )
 
 
-def _losses(rows: pd.DataFrame, attack: str, threshold: Threshold) -> list[Loss]:
+def _losses(rows: pd.DataFrame, attack: str, threshold: ExposureThreshold) -> list[Loss]:
     """Return the best recovered sample of each client, the worst loss first."""
     filled = fill_with_blind(rows, threshold.metric)
     filled = filled.assign(gain=threshold.sign * filled["value"]).reset_index(drop=True)

@@ -101,7 +101,7 @@ class Curves(NamedTuple):
         return [next(filter(None, rows)) for rows in zip(*self.attacks.values(), strict=True)]
 
 
-class Refused(ReportPart):
+class RefusedCell(ReportPart):
     """A cell that cannot be computed, with the reason."""
 
     cell: str
@@ -234,7 +234,7 @@ class Report(ReportPart):
     defenses: list[DefenseCost]
     labels: list[Labels]
     audits: list[Audit]
-    refused: list[Refused] = Field(description="cells that specs or networks do not allow")
+    refused: list[RefusedCell] = Field(description="cells that specs or networks do not allow")
     attacks: list[AttackRun]
     left_out: list[NotRun]
     threat_model: list[Fact]

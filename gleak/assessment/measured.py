@@ -14,7 +14,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
-from gleak.assessment.findings import Refused
+from gleak.assessment.findings import RefusedCell
 from gleak.core.registry import parse
 from gleak.core.settings import Scale
 from gleak.figures.recorded import LAST_LEVEL, Conditions, conditions_of
@@ -30,7 +30,7 @@ from gleak.studies.stages import path_of
 from gleak.studies.study import Study
 
 
-class Pair(NamedTuple):
+class SamplePair(NamedTuple):
     """A true sample and what an attack recovered of it, Shape (*shape), values in [0, 1]."""
 
     truth: np.ndarray
@@ -73,11 +73,13 @@ class Measured:
         """Return the scores of a grid; of a grid that the study does not have, no rows."""
         return read_scores([self._path(self._table(grid))] if grid in self.study.grids else [])
 
-    def refused(self, grid: str, **levels: str) -> list[Refused]:
+    def refused(self, grid: str, **levels: str) -> list[RefusedCell]:
         """Return the attacked cells with these specs that were refused before or in a job."""
         rows = records(refusals(select(self.scores(grid), levels)).reset_index())
         return [
-            Refused(cell="/".join(filter(None, map(row.get, LEVEL_COLUMNS))), reason=row["reason"])
+            RefusedCell(
+                cell="/".join(filter(None, map(row.get, LEVEL_COLUMNS))), reason=row["reason"]
+            )
             for row in rows
             if row["attack"] not in (BLIND, TRUTH)
         ]
@@ -100,13 +102,13 @@ class Measured:
         size = sum(encoded.bits for encoded in update.update.values()) / 8
         return size / update.victims / 1000
 
-    def pair(self, cell: Cell, victim: int, sample: int) -> Pair:
+    def pair(self, cell: Cell, victim: int, sample: int) -> SamplePair:
         """Return a true sample of a cell beside what was assigned to it."""
         chosen = slice(victim, victim + 1)
         private = Private.read(self._path(stage_files.truth_of(cell)), victims=chosen)
         found = Reconstruction.read(self._path(reconstruction_of(cell)), victims=chosen)
         place = match_samples(private, found)[0, sample]
-        return Pair(private.inputs[0, sample], found.inputs[0, place])
+        return SamplePair(private.inputs[0, sample], found.inputs[0, place])
 
     def guess(self, cell: Cell, victim: int, sample: int) -> np.ndarray:
         """Return what the control blind, which does not use the update, gives for a true sample."""

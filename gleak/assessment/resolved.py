@@ -25,7 +25,7 @@ from gleak.runtime.hub_weights import check_file
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.own_models import check_own_model
 from gleak.training.federated import Federated
-from gleak.training.untrained import Captured, Untrained
+from gleak.training.untrained import CapturedModel, Untrained
 
 DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.001}}
 LOCAL = frozenset(FedAvg.model_fields) - frozenset(ClientSpec.model_fields)
@@ -51,7 +51,7 @@ def at_key(key: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class ExposureThreshold:
     """A value of a metric from which on a client is exposed."""
 
     metric: MetricSpec
@@ -113,7 +113,7 @@ class Resolved:
     varied: tuple[Varying, ...]
     captured: tuple[Cell, ...]
     scored: bool
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[ExposureThreshold, ...]
 
     def unscored(self, attacks: Iterable[Any]) -> tuple[Cell, ...]:
         """Return the attacked cells of captures without true samples."""
@@ -257,7 +257,7 @@ def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
     return cell
 
 
-def threshold_of(text: str, value: float, modality: str) -> Threshold:
+def threshold_of(text: str, value: float, modality: str) -> ExposureThreshold:
     """Return a threshold of a metric that is measured of single samples of a modality."""
     metric = parse("metric", text)
     if not isinstance(metric, MetricSpec) or metric.per != "sample":
@@ -269,7 +269,7 @@ def threshold_of(text: str, value: float, modality: str) -> Threshold:
             raise SpecError(f"{text} needs the file {name}: {error}") from None
     if modality not in metric.modalities:
         raise SpecError(f"{text} is not defined for {modality} data; use mse or psnr")
-    return Threshold(metric, value)
+    return ExposureThreshold(metric, value)
 
 
 def _varying(field: str, written: Sequence[Any], specs: Mapping[str, Any]) -> Varying:
@@ -277,7 +277,7 @@ def _varying(field: str, written: Sequence[Any], specs: Mapping[str, Any]) -> Va
     level = {MODEL: MODEL, TRAINING: TRAINING, ROUNDS: TRAINING}.get(field, "client")
     deployed = specs[level]
     with at_key(f"vary.{field}"):
-        if field == MODEL and isinstance(specs[TRAINING], Captured):
+        if field == MODEL and isinstance(specs[TRAINING], CapturedModel):
             raise SpecError(
                 f"the captured parameters are those of model {deployed}; assess other models in a "
                 "deployment without captures"
@@ -314,7 +314,7 @@ def _with_rounds(training: Any, rounds: Any) -> Spec:
         training = Federated(**dict(training))
     if not isinstance(training, Federated):
         remedy = f"set training: federated, or vary {{{TRAINING}: [untrained, {training}]}}"
-        if isinstance(training, Captured):
+        if isinstance(training, CapturedModel):
             remedy = "list captures of several rounds under captures (gleak import --rounds)"
         raise SpecError(f"training {training} has no federated rounds; {remedy}")
     if str(rounds) == "0":

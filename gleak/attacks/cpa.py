@@ -39,7 +39,7 @@ CHOSEN = "ours, chosen on training images"
 
 
 @dataclass(frozen=True)
-class Objective:
+class UnmixingObjective:
     """Sum of weighted terms, minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
 
     Only the direction of a matrix's rows counts. Means are over rows, so that a weight has the same
@@ -124,7 +124,7 @@ def dependence(temperature: float) -> Term:
 
 
 def descend(
-    objective: Objective,
+    objective: UnmixingObjective,
     first: torch.Tensor,
     optimizer: GradientOptimizerSpec,
     iterations: int,
@@ -236,7 +236,7 @@ class CocktailParty(Spec):
         )
         return replace(unmixing, rows=unmixing.rows.double() @ white.transform)
 
-    def objective(self, white: White, shape: tuple[int, ...]) -> Objective:
+    def objective(self, white: White, shape: tuple[int, ...]) -> UnmixingObjective:
         """Return the weighted sum of all terms whose weight is not zero."""
         reference = GAUSSIAN if self.contrast == "negentropy" else 0.0
         terms: dict[str, Callable[[], Term]] = {
@@ -245,7 +245,7 @@ class CocktailParty(Spec):
             "mi": lambda: dependence(self.temperature),
         }
         weighted = [(getattr(self, name), make) for name, make in terms.items()]
-        return Objective([(weight, make()) for weight, make in weighted if weight])
+        return UnmixingObjective([(weight, make()) for weight, make in weighted if weight])
 
     def first(self, white: White) -> torch.Tensor:
         """Return the initial unmixing matrices; Shape (V, n, n)."""

@@ -24,7 +24,7 @@ from gleak.models.parameters import independent_copy
 
 
 @register("fishing")
-class Fishing(SignedAdamAttack):
+class FishingAttack(SignedAdamAttack):
     """InvertGrad on a batch of one sample, whose gradient crafted parameters have singled out.
 
     With the parameters of the crafting `fishing` a batch has the gradient of one class only. The

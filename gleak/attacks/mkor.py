@@ -43,7 +43,7 @@ ROUNDING = 1e-5
 
 
 @register("mkor")
-class MKOR(AttackSpec):
+class MKORAttack(AttackSpec):
     """MKOR's decoding (Eq. 9, 14 to 19): every class of a batch, without iterations.
 
     The parameters are crafted by `mkor`. With the usual loss of clients, ``cross_entropy``, batches
@@ -180,7 +180,7 @@ def read_classes(
     Args:
         weight: gradient of the first dense layer; Shape (neurons, E).
         bias: Shape (neurons).
-        secret: of the crafting `gleak.crafting.mkor.MKOR`.
+        secret: of the crafting `gleak.crafting.mkor.MKORCrafting`.
         batch_size: K.
         loss: "cross_entropy" or "nll_raw".
     """
@@ -253,7 +253,7 @@ def _interpolated(sought: torch.Tensor, rising: torch.Tensor, levels: torch.Tens
 
 
 class WindowReader:
-    """Converts intensities of views into images, by the secret of `gleak.crafting.mkor.MKOR`.
+    """Converts intensities of views into images, by the secret of the crafting.
 
     The resolution is the side in pixels of images before they were enlarged; None: they were not.
     """
@@ -303,9 +303,9 @@ class WindowReader:
         return -torch.nn.functional.max_pool2d(-padded, reach, stride=1)
 
     def _smooth(self, values: torch.Tensor, starts: torch.Tensor, extent: int) -> torch.Tensor:
-        """Compute the posterior mean of images from their means over windows (see `Prior`)."""
+        """Compute the posterior mean of images from their means over windows."""
         covariances = [covariance(self.side, length, self.resolution) for length in LENGTHS]
-        priors = [Prior(pixels, starts, extent) for pixels in covariances]
+        priors = [GaussianProcess(pixels, starts, extent) for pixels in covariances]
         middle = values.mean((2, 3), keepdim=True).double()
         likelihoods = torch.stack([prior.likelihoods(values - middle) for prior in priors], 1)
         best = likelihoods.flatten(1).argmax(1)
@@ -320,7 +320,7 @@ class WindowReader:
         return images.clamp(0, 1).to(values.dtype)
 
 
-class Prior:
+class GaussianProcess:
     """Gaussian process prior of images, and the resulting means over windows.
 
     The covariance is the product of a covariance along rows and one along columns. The variance of

@@ -46,7 +46,7 @@ class Observation:
             verified for this network (see `gleak.attacks.matching.choice`); shared by derived
             observations.
         cells: for each parameter that was sent in a code that many values share (rounded values,
-            signs), the code; see `gleak.attacks.matching.distances.Cell`.
+            signs), the code; see `gleak.attacks.matching.distances.QuantisationCell`.
     """
 
     update: dict[str, torch.Tensor]

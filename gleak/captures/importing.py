@@ -20,7 +20,7 @@ from gleak.artifacts.update import Update
 from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
 from gleak.captures.round_folder import Files, State, read_state
 from gleak.captures.truth import MAX_ERROR, UpdateComparison, compare_updates, read_truth
-from gleak.clients.fedavg import Captured
+from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import build_spec, format_value
 from gleak.models.broadcast import with_state
@@ -158,7 +158,7 @@ def _check(
 
 
 def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
-    """Return the cell of a capture, with fields of `Captured` and an attack for every model.
+    """Return the cell of a capture, with fields of `CapturedUpdates` and an attack for every model.
 
     Raises:
         SpecError: a spec or field is unknown or invalid, a path is too long, the batch size is
@@ -170,7 +170,7 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
         raise SpecError("--batch-size is missing: give the number of samples of a client's update")
     if client["sends"] == "weights" and "local_lr" not in client:
         raise SpecError("--local-lr is missing: give the learning rate of the clients")
-    clients = build_spec(Captured, {**client, "capture": name})
+    clients = build_spec(CapturedUpdates, {**client, "capture": name})
     training = f"captured+capture={name}"
     specs = (dataset, model, training, "honest", str(clients), "none", EXAMPLE)
     return Cell.parse(dict(zip(LEVELS, specs, strict=True)))
@@ -198,7 +198,7 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
     )
 
 
-def _judgement(comparison: UpdateComparison | None, client: Captured) -> str:
+def _judgement(comparison: UpdateComparison | None, client: CapturedUpdates) -> str:
     """Describe how well the updates agree with the true samples; a warning if they do not."""
     if comparison is None:
         return "without true samples: attacks can run, but cannot be scored"
@@ -213,7 +213,7 @@ def _judgement(comparison: UpdateComparison | None, client: Captured) -> str:
     )
 
 
-def _cause(comparison: UpdateComparison, client: Captured) -> str:
+def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
     """Return the most probable reason of a difference, and what to do."""
     given = f"the learning rate {format_value(client.local_lr)}"
     if comparison.rate is not None:

@@ -2,7 +2,7 @@
 
 before.safetensors           state dict that was broadcast
 client-<name>.safetensors    state dict of a client after training; its metadata may contain the
-                             fields `RECORDED` of `gleak.clients.fedavg.Captured`
+                             fields `RECORDED` of `gleak.clients.fedavg.CapturedUpdates`
 truth-<name>.safetensors     inputs and labels of that client, if they are known
 
 State dicts are read from safetensors only, so that code in a file cannot run.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.captures.round_folder import State, described, is_dense, read_state
-from gleak.clients.fedavg import Captured
+from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
 from gleak.data.base import DatasetSpec
@@ -53,7 +53,7 @@ class UpdateComparison:
 
 
 def read_truth(
-    paths: Sequence[Path], client: Captured, dataset: DatasetSpec, classes: int
+    paths: Sequence[Path], client: CapturedUpdates, dataset: DatasetSpec, classes: int
 ) -> Private:
     """Read the true samples of all clients, a file each, which are of the kind of a dataset."""
     samples = [_read_samples(path, client, dataset, classes) for path in paths]
@@ -67,7 +67,7 @@ def read_truth(
 
 
 def _read_samples(
-    path: Path, client: Captured, dataset: DatasetSpec, classes: int
+    path: Path, client: CapturedUpdates, dataset: DatasetSpec, classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read the inputs, Shape (N, *shape), and labels, Shape (N), of one client."""
     tensors = read_state(path)
@@ -128,7 +128,7 @@ def _check_range(
 
 
 def compare_updates(
-    client: Captured, network: nn.Module, update: Mapping[str, np.ndarray], truth: Private
+    client: CapturedUpdates, network: nn.Module, update: Mapping[str, np.ndarray], truth: Private
 ) -> UpdateComparison:
     """Compare captured updates with those computed from the true samples.
 
@@ -165,7 +165,7 @@ def _compare(captured: Sequence[State], computed: Sequence[State]) -> UpdateComp
     return UpdateComparison(errors, float(np.median([_factor(*pair) for pair in pairs])))
 
 
-def _computed(client: Captured, network: nn.Module, truth: Private) -> list[State]:
+def _computed(client: CapturedUpdates, network: nn.Module, truth: Private) -> list[State]:
     """Compute the update of each client from its true samples."""
     updates: list[State] = []
     for victim, (inputs, labels) in enumerate(zip(truth.inputs, truth.labels, strict=True)):

@@ -204,7 +204,7 @@ class Epochs(FedAvg):
 
 
 @register("captured")
-class Captured(FedAvg):
+class CapturedUpdates(FedAvg):
     """Real clients, whose updates are read from a capture, ``<data_dir>/captures/<capture>/``.
 
     ``gleak import`` writes the capture and prints this spec; see docs/guide/real-updates.md. The

@@ -15,7 +15,7 @@ from gleak.models.layer_search import find_classifier
 
 
 @register("fishing")
-class Fishing(CraftingSpec):
+class FishingCrafting(CraftingSpec):
     """Server that singles out the samples of one class, for any batch size.
 
     In the last layer it keeps the target's row w and bias; the other rows are set to zero and the

@@ -34,7 +34,7 @@ FAINTEST = 1e-6
 
 
 @register("mkor")
-class MKOR(CraftingSpec):
+class MKORCrafting(CraftingSpec):
     """Maximum knowledge orthogonality reconstruction: the server's part (MKOR section 3).
 
     Each class has separate neurons in every dense layer, so that with the loss ``nll_raw`` the
@@ -204,13 +204,16 @@ class ClassPaths(NamedTuple):
     pairs: bool
 
 
-def needs_pairs(activation: torch.nn.Module, crafting: MKOR) -> bool:
+def needs_pairs(activation: torch.nn.Module, crafting: MKORCrafting) -> bool:
     """Return True if each path begins with two neurons, one of which is active for any sample."""
     return crafting.hiding != "naive" and type(activation).__name__ in CUTTING
 
 
 def craft_classes(
-    steps: Sequence[DenseStep], features: torch.Tensor, crafting: MKOR, random: torch.Generator
+    steps: Sequence[DenseStep],
+    features: torch.Tensor,
+    crafting: MKORCrafting,
+    random: torch.Generator,
 ) -> ClassPaths:
     """Create one or several paths from the first dense layer to each class, in place.
 
@@ -269,7 +272,7 @@ def path_gains(
         return torch.stack(gains)
 
 
-def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
+def check_paths(steps: Sequence[DenseStep], crafting: MKORCrafting) -> None:
     """Check that there are dense layers with biases and enough neurons for all classes."""
     first = steps[0]
     for step in steps:
@@ -295,7 +298,7 @@ def _extend(
     carriers: torch.Tensor,
     values: torch.Tensor,
     outputs: torch.Tensor | None,
-    crafting: MKOR,
+    crafting: MKORCrafting,
     random: torch.Generator,
 ) -> torch.Tensor:
     """Extend each path by one more layer; return the neurons of the paths in it, Shape (paths).

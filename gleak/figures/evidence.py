@@ -98,14 +98,14 @@ def needed(evidence: Sequence[Evidence]) -> int | None:
 
 
 @dataclass(frozen=True)
-class Measured:
+class GridValues:
     """Values of the cells of a grid, samples not found having the value of blind, or left out."""
 
     all: Mapping[Cell, CellValues]
     found: Mapping[Cell, CellValues]
 
 
-def measure(claim: Expectation, scores: pd.DataFrame) -> Measured:
+def measure(claim: Expectation, scores: pd.DataFrame) -> GridValues:
     """Compute the values that a claim compares, from scores with the ``cell`` of each row."""
     metric = read_metric(claim.metric)
 
@@ -121,14 +121,14 @@ def measure(claim: Expectation, scores: pd.DataFrame) -> Measured:
 
     found = by_cell(counted(scores, str(metric), claim.over))
     if claim.over != "all":
-        return Measured(found, found)
-    return Measured(by_cell(fill_with_blind(scores, metric)), found)
+        return GridValues(found, found)
+    return GridValues(by_cell(fill_with_blind(scores, metric)), found)
 
 
 def collect(
     claim: Expectation,
     cells: Sequence[Cell | None],
-    measured: Measured,
+    measured: GridValues,
     published: Sequence[Sequence[float]] = (),
 ) -> list[Evidence]:
     """Collect the evidence on a claim in one group of cells; empty if a value is missing.

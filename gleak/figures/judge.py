@@ -17,7 +17,7 @@ from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.numbers import format_number, format_value
 from gleak.figures.evidence import (
     Evidence,
-    Measured,
+    GridValues,
     collect,
     judge,
     measure,
@@ -213,7 +213,7 @@ def find_compared(
 def _list_means(
     labels: Sequence[str],
     cells: Sequence[Cell | None],
-    measured: Measured,
+    measured: GridValues,
     reasons: pd.Series,
 ) -> str:
     """Return the mean of each compared cell over its batches, with its label."""

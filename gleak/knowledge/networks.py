@@ -26,7 +26,7 @@ STATISTICS = 51
 COLOURS = 3
 
 
-class Residual(nn.Module):
+class ResidualConvolutions(nn.Module):
     """Two convolutions with an identity shortcut."""
 
     def __init__(self, width: int) -> None:
@@ -52,12 +52,12 @@ class Autoencoder(nn.Module):
         narrow, widest = pyramid.widths[0], pyramid.widths[-1]
         down: list[nn.Module] = [conv3x3(pyramid.channels, narrow)]
         for (_, thin), (_, wide) in pyramid.steps:
-            down += [conv3x3(thin, wide, stride=2), Residual(wide)]
+            down += [conv3x3(thin, wide, stride=2), ResidualConvolutions(wide)]
         down += [nn.SiLU(), zero_initialised(conv3x3(widest, channels))]
         self.encoder = nn.Sequential(*down)
         up: list[nn.Module] = [conv3x3(channels, widest)]
         for (side, thin), (_, wide) in reversed(pyramid.steps):
-            up += [Residual(wide), nn.Upsample(side), conv3x3(wide, thin)]
+            up += [ResidualConvolutions(wide), nn.Upsample(side), conv3x3(wide, thin)]
         up += [nn.SiLU(), zero_initialised(conv3x3(narrow, pyramid.channels))]
         self.decoder = nn.Sequential(*up)
 
@@ -239,7 +239,7 @@ def normed_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     return normed
 
 
-class Normalisation(nn.Module):
+class StoredNormalisation(nn.Module):
     """Normalisation by statistics that are stored for several truncations."""
 
     running_means: Tensor
@@ -256,7 +256,7 @@ class Normalisation(nn.Module):
         return functional.batch_norm(features, mean, variance, eps=EPSILON)
 
 
-class ConditionalNormalisation(Normalisation):
+class ConditionalNormalisation(StoredNormalisation):
     """Normalisation with scale and offset computed from code and class, the condition."""
 
     def __init__(self, channels: int, condition: int, truncation: float) -> None:
@@ -269,7 +269,7 @@ class ConditionalNormalisation(Normalisation):
         return self.normalised(features) * (1 + scale) + offset
 
 
-class PlainNormalisation(Normalisation):
+class PlainNormalisation(StoredNormalisation):
     """Normalisation with trained scale and offset."""
 
     def __init__(self, channels: int, truncation: float) -> None:
@@ -339,7 +339,7 @@ class Synthesis(nn.Module):
         blocks: shapes of the convolutions of each `ResidualBlock`.
         attention: shapes for a `SelfAttention`, by the number of the block before which it is.
         condition: length of a condition.
-        truncation: determines the statistics of `Normalisation`.
+        truncation: determines the statistics of `StoredNormalisation`.
     """
 
     def __init__(

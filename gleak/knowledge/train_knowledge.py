@@ -21,7 +21,7 @@ POINTS = 200
 """Largest number of points of a loss curve."""
 
 
-class Curves:
+class LossCurves:
     """Mean losses over each ``stride`` training steps; the ``last`` step always ends a point."""
 
     def __init__(self, stride: int, last: int) -> None:
@@ -78,7 +78,7 @@ def train_knowledge(
     origin = origin_of(__name__, [spec], [dataset_path], seed)
     with Journal(output.with_name(FILE), origin) as journal:
         if isinstance(spec, PretrainedSpec):
-            network, curves = spec.read(dataset.shape, dataset.classes), Curves(1, 0)
+            network, curves = spec.read(dataset.shape, dataset.classes), LossCurves(1, 0)
         else:
             assert isinstance(spec, TrainedSpec)
             with drawing_from(torch_stream(seed, "knowledge parameters")):
@@ -107,12 +107,12 @@ def train_knowledge(
 
 def run_steps(
     spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part
-) -> Curves:
+) -> LossCurves:
     """Run the remaining steps of a training, on samples drawn with replacement.
 
     Convolutions are deterministic on a GPU, too.
     """
-    curves = Curves(-(-spec.steps // POINTS), spec.steps)
+    curves = LossCurves(-(-spec.steps // POINTS), spec.steps)
     if state := part.stored:
         curves.resume(state)
         trainer.resume({name: torch.from_numpy(value) for name, value in state.items()})

@@ -15,7 +15,7 @@ from typing import Any
 
 from gleak.attacks.base import AttackSpec
 from gleak.clients.base import ClientSpec
-from gleak.clients.fedavg import Captured
+from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import kinds_of, parse
 from gleak.core.spec import Spec
@@ -75,7 +75,7 @@ class Cell:
         return self._spec("attack")
 
     @property
-    def captured(self) -> Captured:
+    def captured(self) -> CapturedUpdates:
         """The clients, if they are those of a capture."""
         return self._spec("client")
 

@@ -109,7 +109,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Report:
+class RoundResult:
     """Result of a client's round: the mean gradient of its local steps, decoded as it was sent.
 
     Buffers, the running statistics of normalisation after its steps, are not defended.
@@ -165,7 +165,7 @@ class Federation:
         self._set_buffers(_weighted_means([report.buffers for report in reports], weights))
         return float(weights @ [report.loss for report in reports])
 
-    def _train(self, client: Client, number: int) -> Report:
+    def _train(self, client: Client, number: int) -> RoundResult:
         """Run a client's local steps; of the network, only the buffers change."""
         training = self.training
         inputs = as_inputs(self.network, self.dataset.samples("train", client.share))
@@ -189,7 +189,7 @@ class Federation:
         sent, _ = send_update(
             training.defense, compute, self.network, inputs, labels, streams, client.memory
         )
-        return Report(
+        return RoundResult(
             samples=len(labels),
             gradient={name: torch.from_numpy(code.decode()[0])[0] for name, code in sent.items()},
             buffers={name: value.clone() for name, value in self.network.named_buffers()},

@@ -86,7 +86,7 @@ class Pretrained(InitialisedSpec):
 
 
 @register("captured")
-class Captured(TrainingSpec):
+class CapturedModel(TrainingSpec):
     """Parameters and buffers of a capture, ``<data_dir>/captures/<capture>/model.h5``.
 
     ``gleak import`` writes the capture from a state dict; see docs/guide/real-updates.md. Clients

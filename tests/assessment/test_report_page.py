@@ -87,7 +87,7 @@ def report(**changes: Any) -> Report:
             )
         ],
         "audits": [findings.Audit(crafting="honest", alarms=0, raised=[], unavailable=[])],
-        "refused": [findings.Refused(cell="a/b", reason="too large")],
+        "refused": [findings.RefusedCell(cell="a/b", reason="too large")],
         "attacks": [findings.AttackRun(attack="best", crafting="honest", reason="published")],
         "left_out": [findings.NotRun(attack="rog", reason="not run by default")],
         "threat_model": [fact("attacker", "the server")],

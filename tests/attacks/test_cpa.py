@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gleak.attacks import cpa
-from gleak.attacks.cpa import Objective, Term
+from gleak.attacks.cpa import Term, UnmixingObjective
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White, whiten
@@ -216,18 +216,22 @@ def test_one_row_depends_on_no_other() -> None:
 
 
 def test_a_high_temperature_and_large_signals_do_not_overflow() -> None:
-    objective, gradient = Objective([(1.0, cpa.dependence(200.0))]).evaluate(torch.eye(3)[None])
+    objective, gradient = UnmixingObjective([(1.0, cpa.dependence(200.0))]).evaluate(
+        torch.eye(3)[None]
+    )
     assert objective.item() == 0
     assert gradient.isfinite().all()
     large = White(1e6 * SIGNALS.signals.float(), SIGNALS.means.float(), SIGNALS.transform)
-    value, gradient = Objective([(1.0, cpa.negentropy(large))]).evaluate(draw(4, 2, 3, 3).float())
+    value, gradient = UnmixingObjective([(1.0, cpa.negentropy(large))]).evaluate(
+        draw(4, 2, 3, 3).float()
+    )
     assert value.isfinite().all()
     assert gradient.isfinite().all()
 
 
 @pytest.mark.parametrize("term", EVERY, ids=[*TERMS, "dependence"])
 def test_the_gradient_is_that_of_the_value(term: Term) -> None:
-    objective, matrices = Objective([(0.7, term)]), draw(5, VICTIMS, ROWS, ROWS)
+    objective, matrices = UnmixingObjective([(0.7, term)]), draw(5, VICTIMS, ROWS, ROWS)
     _, gradient = objective.evaluate(matrices)
     for place, shift in enumerate(1e-6 * torch.eye(ROWS * ROWS, dtype=torch.double)):
         above, _ = objective.evaluate(matrices + shift.view(ROWS, ROWS))
@@ -237,7 +241,7 @@ def test_the_gradient_is_that_of_the_value(term: Term) -> None:
 
 
 def test_the_lengths_of_rows_do_not_matter() -> None:
-    objective, matrices = Objective([(1.0, term) for term in EVERY]), draw(6, 2, ROWS, ROWS)
+    objective, matrices = UnmixingObjective([(1.0, term) for term in EVERY]), draw(6, 2, ROWS, ROWS)
     lengths = draw(7, 2, ROWS, 1).exp()
     value, gradient = objective.evaluate(matrices)
     scaled, scaled_gradient = objective.evaluate(lengths * matrices)
@@ -249,7 +253,9 @@ def test_the_lengths_of_rows_do_not_matter() -> None:
 def test_a_source_of_one_sign_has_a_gradient() -> None:
     """The norm of a part that is zero is not differentiable."""
     positive = White(torch.ones(1, 2, 5), torch.zeros(1, 2, 1), torch.zeros(1, 2, 2))
-    value, gradient = Objective([(1.0, cpa.mixed_signs(positive))]).evaluate(torch.eye(2)[None])
+    value, gradient = UnmixingObjective([(1.0, cpa.mixed_signs(positive))]).evaluate(
+        torch.eye(2)[None]
+    )
     assert value.item() == 0
     assert torch.equal(gradient, torch.zeros(1, 2, 2))
 
@@ -285,7 +291,7 @@ def zeros(victims: int) -> Tensor:
 
 @pytest.mark.parametrize("iterations", [1, 75, 120])
 def test_the_search_is_that_of_torchs_adam(iterations: int) -> None:
-    objective, first = Objective([(1.0, bowl)]), starts(1)
+    objective, first = UnmixingObjective([(1.0, bowl)]), starts(1)
     matrix = first.clone().requires_grad_()
     theirs = torch.optim.Adam([matrix], lr=0.02)
     seen: dict[int, tuple[float, Tensor]] = {}
@@ -339,7 +345,7 @@ def test_a_victim_that_rests_stops_alone() -> None:
 
 @pytest.mark.parametrize("tolerance", [None, 0.05])
 def test_a_victim_alone_ends_as_among_others(tolerance: float | None) -> None:
-    objective, first = Objective([(1.0, bowl)]), starts(3)
+    objective, first = UnmixingObjective([(1.0, bowl)]), starts(3)
     first[1] = 1.0
     together = cpa.descend(objective, first, Adam(lr=0.01), 400, tolerance, part())
     for victim in range(3):

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.fishing import Fishing, of_class_alone, samples_of_class
+from gleak.attacks.fishing import FishingAttack, of_class_alone, samples_of_class
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.metrics.score import match_to_truth
 from tests.attacks.cases import Make, psnr
 
-SMALL = Fishing(iterations=2)
+SMALL = FishingAttack(iterations=2)
 BATCH = "fedsgd+victims=6+batch_size=5"
 each_loss = pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
 
@@ -96,7 +96,7 @@ def test_repeated_local_steps_are_refused() -> None:
 def test_a_photograph_comes_out_of_a_batch_of_eight(make_photo_case: Make) -> None:
     """Twice as good in decibel as the mean of all training samples."""
     cell = "fedsgd+victims=2+batch_size=8+labels=unique", "lenet+activation=tanh"
-    attacks = Fishing(iterations=100, tv=0.01), parse("attack", "blind")
+    attacks = FishingAttack(iterations=100, tv=0.01), parse("attack", "blind")
     cases = [(attack, *make_photo_case(attack, *cell)) for attack in attacks]
     found, blind = (attack.reconstruct(seen) for attack, seen, _ in cases)
     assert found.averaged_count is not None

@@ -11,7 +11,7 @@ import torch
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.mkor import MKOR
+from gleak.attacks.mkor import MKORAttack
 from gleak.core.errors import IncompatibleError
 from gleak.studies.cell import Cell
 from tests.attacks.cases import Make
@@ -31,8 +31,8 @@ def run(make_photo_case: Make) -> Run:
     def attacked(
         client: str = EACH_ONCE + RAW, crafting: str = "mkor", model: str = SMALL
     ) -> tuple[Reconstruction, Private]:
-        seen, truth = make_photo_case(MKOR(), client, model, crafting=crafting)
-        found = MKOR().reconstruct(seen)
+        seen, truth = make_photo_case(MKORAttack(), client, model, crafting=crafting)
+        found = MKORAttack().reconstruct(seen)
         found.validate()
         return found, truth
 
@@ -135,7 +135,7 @@ def test_the_more_directions_the_finer_the_image(run: Run) -> None:
 def test_the_more_noise_the_less_is_read_and_never_is_it_an_error(
     make_photo_case: Make, crafting: str
 ) -> None:
-    spec, random = MKOR(), torch.Generator().manual_seed(0)
+    spec, random = MKORAttack(), torch.Generator().manual_seed(0)
     seen, truth = make_photo_case(spec, EACH_ONCE + RAW, SMALL, crafting=crafting)
     assert {*seen.update} == {"classifier.0.weight", "classifier.0.bias"}
     errors = []
@@ -153,7 +153,7 @@ def test_the_more_noise_the_less_is_read_and_never_is_it_an_error(
 
 
 def test_granted_labels_stand_for_the_counts_that_noise_hides(make_photo_case: Make) -> None:
-    told, read = MKOR(labels="known"), MKOR()
+    told, read = MKORAttack(labels="known"), MKORAttack()
     seen, truth = make_photo_case(told, REPEATED + RAW, SMALL)
     found = [spec.reconstruct(seen) for spec in (told, read)]
     assert np.array_equal(found[0].inputs, found[1].inputs)
@@ -190,7 +190,7 @@ def expected_or_grey(found: Reconstruction, truth: Private) -> np.ndarray:
 def test_a_server_without_the_secret_of_this_network_reads_nothing_of_use(
     make_photo_case: Make,
 ) -> None:
-    spec = MKOR()
+    spec = MKORAttack()
     seen, truth = make_photo_case(spec, EACH_ONCE + RAW, SMALL)
     shuffled = dict(seen.secret)
     shuffled["channel"] = np.roll(shuffled["channel"], 1)
@@ -219,8 +219,8 @@ def test_parameters_crafted_otherwise_are_refused(crafting: str, attack: str) ->
 
 def test_a_resolution_is_told_to_the_reader(make_photo_case: Make) -> None:
     """Of images that were not enlarged, so that it is wrong: they come out as coarse as it says."""
-    seen, truth = make_photo_case(MKOR(), EACH_ONCE + RAW, SMALL)
-    fine, coarse = (spec.reconstruct(seen) for spec in (MKOR(), MKOR(resolution=2)))
+    seen, truth = make_photo_case(MKORAttack(), EACH_ONCE + RAW, SMALL)
+    fine, coarse = (spec.reconstruct(seen) for spec in (MKORAttack(), MKORAttack(resolution=2)))
     assert decibels(coarse, truth).mean() < decibels(fine, truth).mean() - 1
     bends = [np.abs(np.diff(found.inputs, n=2)[..., 5:9]).max() for found in (coarse, fine)]
     assert bends[0] < 0.01 < bends[1]

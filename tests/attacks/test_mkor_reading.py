@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from gleak.attacks import mkor
-from gleak.attacks.mkor import ClassFeatures, Prior, WindowReader
+from gleak.attacks.mkor import ClassFeatures, GaussianProcess, WindowReader
 from gleak.core.registry import parse
 from gleak.crafting.mkor import craft_classes, path_gains
 from gleak.models.base import ACTIVATIONS, activation_layer
@@ -239,7 +239,7 @@ def test_expected_images_agree_with_what_was_read_of_them(
     means = within.double() / within.sum(1, keepdim=True)
     truth = torch.randn(2, 24, 24, generator=torch.Generator().manual_seed(seed)).double()
     read = means @ truth.cumsum(1).cumsum(2) @ means.T / 24
-    estimate = Prior(mkor.covariance(24, length, None), starts, extent).expect(read, 1e-9)
+    estimate = GaussianProcess(mkor.covariance(24, length, None), starts, extent).expect(read, 1e-9)
     torch.testing.assert_close(means @ estimate @ means.T, read, atol=0.01, rtol=0.01)
 
 
@@ -248,7 +248,7 @@ def test_between_single_pixels_lie_straight_lines(gap: int) -> None:
     starts = torch.arange(0, 33, gap)
     ramp = 0.2 + 0.01 * (torch.arange(33)[:, None] + torch.arange(33)).double()
     read = ramp[starts][:, starts][None]
-    estimate = Prior(mkor.covariance(33, 64, None), starts, 1).expect(read, 1e-9)
+    estimate = GaussianProcess(mkor.covariance(33, 64, None), starts, 1).expect(read, 1e-9)
     torch.testing.assert_close(estimate[0], ramp, atol=0.01, rtol=0)
 
 
@@ -261,7 +261,9 @@ def test_expected_images_are_those_of_a_gaussian_process(doubt: float) -> None:
     seen = torch.kron(means @ pixels @ means.T, means @ pixels @ means.T)
     weights = torch.linalg.solve(seen + doubt * torch.eye(9), values.flatten())
     expected = torch.kron(pixels @ means.T, pixels @ means.T) @ weights
-    torch.testing.assert_close(Prior(pixels, starts, 1).expect(values, doubt).flatten(), expected)
+    torch.testing.assert_close(
+        GaussianProcess(pixels, starts, 1).expect(values, doubt).flatten(), expected
+    )
 
 
 @pytest.mark.parametrize("resolution", [None, 5])

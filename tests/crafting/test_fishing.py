@@ -14,7 +14,7 @@ from torch.nn.utils import parametrizations
 from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.crafting.fishing import Fishing
+from gleak.crafting.fishing import FishingCrafting
 from gleak.models.broadcast import load_network
 
 MODELS = ("lenet+width=4", "vgg_small+width=4+hidden=16", "mlp+hidden=16")
@@ -43,7 +43,7 @@ def test_earlier_layers_see_the_targets_samples_alone(
     """A seventh of the sum of their gradients, each computed by itself; not if honest."""
     honest = trained(model)
     inputs = torch.rand(len(LABELS), 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    crafted = Fishing(target=TARGET).craft(honest, 0).model
+    crafted = FishingCrafting(target=TARGET).craft(honest, 0).model
     gaps = []
     for artifact in (crafted, honest):
         network = load_network(artifact, "model.h5")
@@ -65,7 +65,7 @@ def test_a_bias_too_small_lets_others_through(trained: Trained, model: str) -> N
     others = torch.tensor([0, 3])
     norms = []
     for bias in (0, 5, 10, 100):
-        crafted = Fishing(target=TARGET, bias=bias).craft(honest, 0).model
+        crafted = FishingCrafting(target=TARGET, bias=bias).craft(honest, 0).model
         network = load_network(crafted, "parameters.h5")
         norms.append(float(earlier_gradient(network, inputs, others, "cross_entropy").norm()))
     assert norms[0] > 10 * norms[1] > 100 * norms[2] > 0
@@ -74,7 +74,7 @@ def test_a_bias_too_small_lets_others_through(trained: Trained, model: str) -> N
 
 def test_only_the_last_layer_is_touched_and_the_targets_row_of_it_is_kept(trained: Trained) -> None:
     honest = trained(MODELS[0])
-    crafted = Fishing(target=TARGET, bias=7).craft(honest, 0)
+    crafted = FishingCrafting(target=TARGET, bias=7).craft(honest, 0)
     *earlier, weight, bias = honest.parameters
     for name in earlier:
         assert np.array_equal(crafted.model.parameters[name], honest.parameters[name])
@@ -90,10 +90,10 @@ def test_a_target_that_is_no_class_and_a_last_layer_that_cannot_be_set_are_refus
 ) -> None:
     no_class = "target=10 is no class of dataset digits, which has 10"
     with pytest.raises(IncompatibleError, match=no_class):
-        Fishing(target=10).check(parse("dataset", "digits"), parse("model", "lenet"))
+        FishingCrafting(target=10).check(parse("dataset", "digits"), parse("model", "lenet"))
     no_class = r"model lenet.*: target=4 is no class of the model, which has 4"
     with pytest.raises(IncompatibleError, match=no_class):
-        Fishing(target=4).craft(trained(MODELS[0]), 0)
+        FishingCrafting(target=4).craft(trained(MODELS[0]), 0)
     head = parametrizations.weight_norm(nn.Linear(192, 4))
     with pytest.raises(IncompatibleError, match="not a dense layer"):
-        Fishing().craft_network(nn.Sequential(nn.Flatten(), head), (3, 8, 8), 4, 0)
+        FishingCrafting().craft_network(nn.Sequential(nn.Flatten(), head), (3, 8, 8), 4, 0)

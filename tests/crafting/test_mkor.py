@@ -19,8 +19,8 @@ from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.crafting.mkor import (
-    MKOR,
     ClassPaths,
+    MKORCrafting,
     craft_classes,
     grey_responses,
     path_gains,
@@ -83,7 +83,7 @@ def test_what_only_the_network_tells_is_refused_when_it_is_crafted(
 def test_crafted_parameters_are_those_of_the_model_in_kind(simulate: Callable[..., Path]) -> None:
     """And spread as widely, none of them zero; what is no weight or bias stays as it was."""
     honest = Model.read(simulate(model=f"{SMALL}+norm=batch", training="untrained") / "model.h5")
-    crafted = MKOR(quiet=0).craft(honest, 0).model
+    crafted = MKORCrafting(quiet=0).craft(honest, 0).model
     assert not len(crafted.test_accuracy)
     assert list(crafted.parameters) == list(honest.parameters)
     norms = {name.rpartition(".")[0] for name in honest.buffers}

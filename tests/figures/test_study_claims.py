@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from gleak.figures import intervals
-from gleak.figures.evidence import CellValues, Measured, collect, effect, judge, shared_batches
+from gleak.figures.evidence import CellValues, GridValues, collect, effect, judge, shared_batches
 from gleak.figures.judge import find_compared
 from gleak.figures.published import published_values, read_published
 from gleak.studies.axis_labels import read_metric
@@ -77,7 +77,7 @@ def verdict_on(claim: Expectation, cells: list[Cell], means: np.ndarray) -> str:
     random = np.random.default_rng(0)
     pairs = zip(cells, means, strict=True)
     values = {cell: values_of(cell, claim, mean, random) for cell, mean in pairs}
-    return judge(collect(claim, cells, Measured(values, values)))
+    return judge(collect(claim, cells, GridValues(values, values)))
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.knowledge.biggan import ATTENTION_REDUCTION, CODE, IMAGE, BigGAN, attention
 from gleak.knowledge.loading import load_knowledge
-from gleak.knowledge.networks import BigGANDeep, Normalisation, SelfAttention
+from gleak.knowledge.networks import BigGANDeep, SelfAttention, StoredNormalisation
 from gleak.knowledge.train_knowledge import train_knowledge
 
 CLASSES = 3
@@ -30,7 +30,7 @@ def build() -> BigGANDeep:
         torch.manual_seed(0)
         network = TINY.build(IMAGE, CLASSES)
         for part in network.modules():
-            if isinstance(part, Normalisation):
+            if isinstance(part, StoredNormalisation):
                 part.running_means.normal_(0, 0.1)
                 part.running_vars.uniform_(0.5, 2)
             if isinstance(part, SelfAttention):
@@ -138,7 +138,7 @@ def test_attention_is_that_of_the_library() -> None:
 
 @pytest.mark.parametrize(("truncation", "row"), [(0.4, 20), (1.0, 50), (0.013, 1)])
 def test_statistics_are_those_nearest_to_the_truncation(truncation: float, row: int) -> None:
-    layer = Normalisation(2, truncation)
+    layer = StoredNormalisation(2, truncation)
     layer.running_means[row] = 5.0
     assert layer.normalised(torch.full((1, 2, 3, 3), 5.0)).abs().max() < 1e-6
 

@@ -60,7 +60,7 @@ class AffineLayer(ABC):
 
 
 @dataclass(frozen=True)
-class Dense(AffineLayer):
+class DenseLayer(AffineLayer):
     """A dense layer.
 
     A product of few rows is computed as one of `LEAST_ROWS`, so that a sample's outputs do not
@@ -96,7 +96,7 @@ def _product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class StackedDense(Dense):
+class StackedDense(DenseLayer):
     """Dense layers of V victims, with weights (V, outputs, inputs) and biases (V, outputs)."""
 
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -119,7 +119,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Convolution(AffineLayer):
+class ConvolutionLayer(AffineLayer):
     """A convolution with zero padding; its weight has channels last, which is faster on a CPU.
 
     The convolutions of V victims are one, with the channels of each victim as a group: for a small
@@ -170,7 +170,7 @@ class Convolution(AffineLayer):
         return torch.nn.grad.conv2d_input(shape, self.weight, outputs, *settings)  # type: ignore[attr-defined]
 
     @cached_property
-    def _reflected(self) -> Convolution | None:
+    def _reflected(self) -> ConvolutionLayer | None:
         """The adjoint as a convolution, if the stride is 1."""
         reach = zip(self.dilation, self.weight.shape[2:], self.padding, strict=True)
         across, along = (dilation * (side - 1) - padding for dilation, side, padding in reach)
@@ -218,7 +218,7 @@ def _onednn_takes(images: torch.Tensor) -> bool:
 
 
 @dataclass(frozen=True)
-class Normalisation(AffineLayer):
+class NormalisationLayer(AffineLayer):
     """Batch norm by running mean and deviation; all values have the Shape (C, 1, 1)."""
 
     bias: torch.Tensor
@@ -262,13 +262,13 @@ def affine_layer(module: torch.nn.Module) -> AffineLayer | None:
     if kind is torch.nn.BatchNorm2d and layer.affine and layer.running_mean is not None:
         deviation = (layer.running_var + layer.eps).sqrt()
         values = (layer.weight.detach(), layer.bias.detach(), layer.running_mean, deviation)
-        return Normalisation(*(value[:, None, None] for value in values))
+        return NormalisationLayer(*(value[:, None, None] for value in values))
     if kind not in (torch.nn.Linear, torch.nn.Conv2d):
         return None
     weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
     if kind is torch.nn.Linear:
-        return Dense(weight, bias)
+        return DenseLayer(weight, bias)
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         return None
     weight = weight.contiguous(memory_format=torch.channels_last)
-    return Convolution(weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+    return ConvolutionLayer(weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)

@@ -73,7 +73,7 @@ class L2(DistanceSpec):
 
 
 @register("signs")
-class Signs(L2):
+class SignDistance(L2):
     """Sum over all parameters of (tanh(a g') - s)^2, s the observed signs (ROG Eq. 15)."""
 
     source = "ROG Equation 15"
@@ -89,8 +89,9 @@ class Signs(L2):
 class Likelihood(DistanceSpec):
     """Mean over all values of minus the logarithm of the probability of the code that was sent.
 
-    For codes that many gradients share (`Cell`): of values that were rounded (`qsgd`, `quantize`),
-    and signs (`signsgd`). A gradient that cannot have been sent so is as far as it lies outside.
+    For codes that many gradients share (`QuantisationCell`): of values that were rounded (`qsgd`,
+    `quantize`), and signs (`signsgd`). A gradient that cannot have been sent so is as far as it lies
+    outside.
     Other updates have the squared distance of each parameter, relative to its mean square, so that
     small layers count as much as their values do. Every gradient is materialised.
     """
@@ -108,7 +109,7 @@ class Likelihood(DistanceSpec):
 
 
 @dataclass(frozen=True)
-class Cell(ABC):
+class QuantisationCell(ABC):
     """Code of one parameter of V victims; its fields are tensors of Shape (V, R), or (V)."""
 
     def at(self, index: Any) -> Self:
@@ -132,7 +133,7 @@ class Cell(ABC):
 
 
 @dataclass(frozen=True)
-class NearestCell(Cell):
+class NearestCell(QuantisationCell):
     """Values rounded to the nearest level, ``step`` from the next one: certain up to half a level.
 
     An impossible value, beyond that, counts by its squared distance to the cell, in levels.
@@ -145,7 +146,7 @@ class NearestCell(Cell):
 
 
 @dataclass(frozen=True)
-class RandomCell(Cell):
+class RandomCell(QuantisationCell):
     """Values rounded up or down at random: a value u levels away is sent with probability 1 - u.
 
     The logarithm is continued by its tangent below `LEAST_PROBABILITY` (ROG Equation 7). A value of
@@ -162,7 +163,7 @@ class RandomCell(Cell):
 
 
 @dataclass(frozen=True)
-class SignCell(Cell):
+class SignCell(QuantisationCell):
     """Signs, which have no unit: any magnitude is possible.
 
     A value of another sign counts by its square, relative to the gradient's mean square.
@@ -182,14 +183,14 @@ def _levels(values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
 class CodedPiece(FormedPiece):
     """Pair of gradients of which the observed one was sent in a code, ``cell``."""
 
-    cell: Cell
+    cell: QuantisationCell
 
     def unlikelihood(self) -> torch.Tensor:
         """Compute minus the logarithm of the probability of all codes; Shape (V)."""
         return self.cell.unlikelihood(rows(self.gradient), rows(self.target)).sum(1)
 
 
-def coded(pieces: Sequence[Piece], cells: Mapping[str, Cell]) -> list[Piece]:
+def coded(pieces: Sequence[Piece], cells: Mapping[str, QuantisationCell]) -> list[Piece]:
     """Add the codes of parameters to their pairs; those without one are unchanged."""
     return [
         CodedPiece(piece.name, piece.formed().gradient, piece.formed().target, cells[piece.name])
@@ -199,9 +200,11 @@ def coded(pieces: Sequence[Piece], cells: Mapping[str, Cell]) -> list[Piece]:
     ]
 
 
-def cells_of(update: Mapping[str, encodings.Encoded], device: torch.device) -> dict[str, Cell]:
+def cells_of(
+    update: Mapping[str, encodings.Encoded], device: torch.device
+) -> dict[str, QuantisationCell]:
     """Return the codes of the parameters of an update that were sent as such, with axes (V, R)."""
-    cells: dict[str, Cell] = {}
+    cells: dict[str, QuantisationCell] = {}
     for name, encoded in update.items():
         if isinstance(encoded, encodings.Quantized):
             kind = NearestCell if isinstance(encoded, encodings.Rounded) else RandomCell

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Self
 
 from gleak.attacks.matching.choice import double_training, general_method, verified_method
-from gleak.attacks.matching.distances import Cell, coded
+from gleak.attacks.matching.distances import QuantisationCell, coded
 from gleak.attacks.matching.gradients import ClientTraining, Gradients
 from gleak.attacks.matching.label_inference import inferred_labels
 from gleak.attacks.matching.optimizers import Evaluation
@@ -50,7 +50,7 @@ class GradientMatching(Problem):
     gradients: Gradients
     sent: dict[str, torch.Tensor]
     skipped: frozenset[str]
-    cells: dict[str, Cell]
+    cells: dict[str, QuantisationCell]
     priors: tuple[Prior, ...] = ()
     precise: ClientTraining | None = None
 
@@ -59,7 +59,7 @@ class GradientMatching(Problem):
         """Build the problem from an observation and the components of an attack."""
         observed = mean_gradients(observation)
         training = ClientTraining.of(observation, parts.client_model)
-        cells: dict[str, Cell] = {}
+        cells: dict[str, QuantisationCell] = {}
         if parts.distance.reads_codes:  # those of the first round
             factor = 1 / observation.protocol.update_scale
             first = {name: cell.at((ALL, 0)) for name, cell in observation.cells.items()}

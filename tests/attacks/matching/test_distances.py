@@ -12,13 +12,13 @@ from gleak.artifacts.encodings import Encoded
 from gleak.artifacts.private import Private
 from gleak.attacks.matching.distances import (
     LEAST_PROBABILITY,
-    Cell,
     CodedPiece,
     Likelihood,
     NearestCell,
+    QuantisationCell,
     RandomCell,
     SignCell,
-    Signs,
+    SignDistance,
     cells_of,
     coded,
 )
@@ -135,7 +135,11 @@ def test_without_a_code_the_distance_is_relative_to_each_parameter():
 
 
 def test_a_gradient_of_zeros_is_certain_of_its_zeros():
-    cells: list[Cell] = [NearestCell(torch.zeros(1)), RandomCell(torch.zeros(1)), SignCell()]
+    cells: list[QuantisationCell] = [
+        NearestCell(torch.zeros(1)),
+        RandomCell(torch.zeros(1)),
+        SignCell(),
+    ]
     nothing = torch.zeros(1, 4)
     assert all(cell.unlikelihood(nothing, nothing).sum() == 0 for cell in cells)
 
@@ -162,10 +166,10 @@ def test_outer_products_are_measured_as_formed_ones():
     formed = outer.formed()
     expected = ((2.5 * formed.gradient).tanh() - outer.target).square().sum((1, 2))
     for piece in (outer, formed):
-        torch.testing.assert_close(Signs(gain=2.5).measure([piece]), expected)
+        torch.testing.assert_close(SignDistance(gain=2.5).measure([piece]), expected)
 
 
 def test_a_zero_gradient_has_the_distance_one_relative_to_the_scale():
     target = drawn(2, 6).sign()
     piece = FormedPiece("w", torch.zeros(2, 6), target)
-    torch.testing.assert_close(Signs().measure([piece]), Signs().scale([target]))
+    torch.testing.assert_close(SignDistance().measure([piece]), SignDistance().scale([target]))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gleak.attacks.matching import functions
-from gleak.attacks.matching.distances import L2, Cosine, Signs
+from gleak.attacks.matching.distances import L2, Cosine, SignDistance
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece, WeightedPair, weighted_pairs
 
 QUANTITIES = ["squared_distance", "inner", "squared_norm", "target_squared_norm"]
@@ -74,7 +74,7 @@ def leaf(*shape: int) -> torch.Tensor:
     return torch.randn(VICTIMS, *shape, dtype=torch.double).requires_grad_()
 
 
-@pytest.mark.parametrize("distance", [L2(), Cosine(), Signs()])
+@pytest.mark.parametrize("distance", [L2(), Cosine(), SignDistance()])
 def test_distances_and_slopes_are_those_of_the_pieces(distance: L2 | Cosine):
     torch.manual_seed(0)
     gradients = {"a": leaf(4, 3, 2, 2), "b": leaf(4)}

@@ -1,8 +1,12 @@
 """Workflow from the data to the figures of all configured studies."""
 
 import gc
+import sys
 
+from snakemake.cli import get_argument_parser
 from snakemake.utils import min_version
+
+from gleak.studies.targets import check_target
 
 min_version("9.0")
 
@@ -37,7 +41,7 @@ onstart:
 
 
 onsuccess:
-    for target, reason in refused_targets():
+    for target, reason in refused_targets(workflow.dag_settings.targets or ()):
         raise SystemExit(f"gleak: {target}: {reason}")
 
 
@@ -66,5 +70,12 @@ rule searches:
 
 
 if workflow.is_main_process and Path(sys.argv[0]).name in ("snakemake", "__main__.py"):
-    check_targets()
-    warn_of_substitutes()
+    # Snakemake has read its command line, but not yet kept the targets.
+    targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets
+    known_studies = {file.stem: file for file in STUDY_FILES.glob("*.yaml")} | CONFIGURED
+    known_rules = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    for target in targets:
+        checked(lambda: check_target(target, RESULTS, known_studies, known_rules))
+    for name, study in STUDIES.items():
+        for line in study.substitutes(SETTINGS.scale):
+            logger.warning(f"gleak: study {name}: {line}")

@@ -1,28 +1,24 @@
 """Shared by all rules: the checked configuration, cells, paths and source digests."""
 
 import json
-import sys
 from functools import cache
 from pathlib import Path
 
-from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
 from gleak.artifacts.update import GRANTS
-from gleak.artifacts.store import refusal_in
 from gleak.studies.cell import TRUTH, Cell
 from gleak.studies import stage_files
 from gleak.studies.stage_files import Made, StudyPart
-from gleak.studies.stages import STAGES, path_of
-from gleak.studies.targets import check_target
+from gleak.studies.stages import STAGES, path_of, paths_of
+from gleak.studies.targets import refused_targets
 from gleak.core.errors import GleakError
 from gleak.core.markup import to_json, to_report
 from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
-from gleak.metrics.score_table import refusal_in_scores
 from gleak.studies.own_models import check_own_model
 from gleak.studies.estimate import model_bytes, update_bytes
-from gleak.runtime.hub_weights import check_file
+from gleak.runtime.hub_weights import is_unaltered
 from gleak.runtime.logs import quarantine
 from gleak.runtime.source_digest import source_digest
 from gleak.core.settings import SCALES, Settings
@@ -58,7 +54,6 @@ RESULTS = SETTINGS.results_dir
 SPECS = ["dataset", "knowledge", "model", "training", "crafting", "client", "defense"]
 ONLY_CAPTURED = rf"{stage_files.CAPTURED}(?=[+/])[^/]*"
 NOT_CAPTURED = rf"(?!{stage_files.CAPTURED}[+/])[^/]+"
-
 
 DATASET = f"{RESULTS}/artifacts/{{dataset}}"
 TRAINED = f"{DATASET}/{{model}}/{{training}}"
@@ -107,37 +102,10 @@ def source_of(stage, specs):
     return source_digest(STAGES[stage].code, *sorted({n for spec in specs for n in spec.modules}))
 
 
-def check_targets():
-    """Exit with the target that was meant if one of the command line is misspelt.
-
-    Snakemake has read its command line when it reads this file, but not yet kept the targets.
-    """
-    known = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
-    known_studies = {file.stem: file for file in STUDY_FILES.glob("*.yaml")} | CONFIGURED
-    words, _ = get_argument_parser().parse_known_args(sys.argv[1:])
-    for target in words.targets:
-        checked(lambda: check_target(target, RESULTS, known_studies, known))
-
-
-def warn_of_substitutes():
-    """Name the searches of the configured studies that have no adopted result at this scale."""
-    for name, study in STUDIES.items():
-        for line in study.substitutes(SETTINGS.scale):
-            logger.warning(f"gleak: study {name}: {line}")
-
-
-def refused_targets():
-    """Yield the explicitly requested targets that were refused, with the reason."""
-    for target in map(Path, workflow.dag_settings.targets or ()):
-        reason = (refusal_in_scores if target.suffix == ".csv" else refusal_in)(target)
-        if reason:
-            yield target, reason
-
-
 @cache
 def remake_refused_targets():
     """Delete refused targets once, while jobs are planned, so that they are tried again."""
-    for refused, _ in refused_targets():
+    for refused, _ in refused_targets(workflow.dag_settings.targets or ()):
         refused.unlink()
 
 
@@ -151,16 +119,7 @@ def benchmark_of(rule):
 
 def reading(find, subject=cell):
     """Return an input function for the files of other stages that `find` gives for a subject."""
-    return lambda wildcards: checked(lambda: paths_of(find(subject(wildcards))))
-
-
-def paths_of(files):
-    """Return the path of a file, or the paths of several, by name if they have names."""
-    if isinstance(files, Made):
-        return str(path_of(files, RESULTS))
-    if isinstance(files, dict):
-        return {name: paths_of(some) for name, some in files.items()}
-    return [paths_of(made) for made in files]
+    return lambda wildcards: checked(lambda: paths_of(find(subject(wildcards)), RESULTS))
 
 
 broadcast = reading(stage_files.parameters_of)

@@ -12,6 +12,7 @@ from gleak.studies.cell import SCORED_BY
 from gleak.metrics.base import metrics_of
 
 CAPTURES = Captures(SETTINGS.captures)
+readable = cache(is_unaltered)
 
 
 def captured(level, file):
@@ -22,7 +23,7 @@ def captured(level, file):
 def shares(wildcards):
     """Return the reconstructions of the shares of a cell's victims, one for each job."""
     parts = stage_files.shards_of(cell(wildcards), SETTINGS.shards)
-    return [paths_of(Made("attack_shard", "reconstruction", part)) for part in parts]
+    return paths_of([Made("attack_shard", "reconstruction", part) for part in parts], RESULTS)
 
 
 def data_dir(wildcards):
@@ -46,18 +47,14 @@ def pretraining(wildcards):
     return checked(lambda: Pretraining.from_path(dict(wildcards.items())))
 
 
-def scales_in_use():
-    """Return the configured scale, and those of studies' files that are requested by path."""
-    named = {part for target in workflow.dag_settings.targets or () for part in Path(target).parts}
-    return [scale for scale in SCALES if scale == SETTINGS.scale or scale in named]
-
-
 @cache
 def asked():
-    """Return the metrics that the configured studies need of each cell, at the scales of this run."""
+    """Return the metrics that studies need of each cell, at the scales configured or requested."""
+    targets = workflow.dag_settings.targets or ()
+    scales = {SETTINGS.scale, *(part for target in targets for part in Path(target).parts)}
     needed = defaultdict(set)
     for name in CONFIGURED:
-        for scale in scales_in_use():
+        for scale in scales.intersection(SCALES):
             for scored, metrics in study_named(name).asked_metrics(scale).items():
                 needed[scored] |= metrics
     return needed
@@ -70,28 +67,18 @@ def scored_metrics(scored, end):
     return [*defaults, *sorted(asked()[scored] - {*defaults}, key=str)]
 
 
-@cache
-def can_be_read(weights):
-    """Return whether a file of weights is there, and unaltered."""
-    try:
-        check_file(weights)
-    except GleakError:
-        return False
-    return True
-
-
 def scoring(end, *levels):
-    """Return `params`: the metrics of a cell with this last level, all their fields, their weights
-    that can be read, and the digest of the code, which includes the code of these levels' specs.
-    """
+    """Return `params`: metrics of a cell with this last level, fields, readable weights, and code.
 
+    The code includes that of these levels' specs.
+    """
     metrics = lambda w: scored_metrics(cell(w), end)
     specs = lambda w: [*metrics_of(end), *(cell(w).components(*levels) if levels else [])]
     weights = lambda w: frozenset().union(*(metric.weights for metric in metrics(w)))
     return {
         "metrics": lambda w: [str(metric) for metric in metrics(w)],
         "fields": lambda w: json.dumps([metric.resolved() for metric in metrics(w)]),
-        "weights": lambda w: sorted(filter(can_be_read, weights(w))),
+        "weights": lambda w: sorted(filter(readable, weights(w))),
         "source": lambda w: source_of(SCORED_BY[end], specs(w)),
     }
 
@@ -181,8 +168,7 @@ def every_figure():
 
 def category_of(wildcards):
     """Return the heading of a study in the report, with its place in the configuration."""
-    study = study_of(wildcards)
-    place = list(STUDIES).index(study.name) + 1
+    study, place = study_of(wildcards), list(STUDIES).index(wildcards.study) + 1
     return to_report(f"{place}. {study.name.upper()}: {study.title}")
 
 
@@ -223,13 +209,13 @@ def search_of(wildcards):
 
 def searched(wildcards):
     """Return the search of a job as a part of its study."""
-    search_of(wildcards)
-    return StudyPart(study_of(wildcards), wildcards.scale, "search", wildcards.search)
+    search = search_of(wildcards)
+    return StudyPart(study_of(wildcards), wildcards.scale, "search", search.name)
 
 
 def every_search():
     """Yield the result file of every search of the configured studies."""
-    for name, study in STUDIES.items():
+    for study in STUDIES.values():
         for search in study.searches:
             part = StudyPart(study, SETTINGS.scale, "search", search)
             yield path_of(Made("search", "chosen", part), RESULTS)

@@ -97,6 +97,8 @@ def find(kind: str, name: str) -> type[Spec]:
     Raises:
         SpecError: unknown name; the error lists the kinds that have it, and the nearest name.
     """
+    if registered := _REGISTERED.get(kind, {}).get(name):
+        return registered
     known = _load(kind)
     if name not in known:
         kinds = kinds_of(name)

@@ -57,7 +57,8 @@ class Conditions(BaseModel):
     """Conditions under which the scores of a grid were computed, by the jobs of the last level.
 
     Args:
-        commits: of gleak's source; several if the run was continued after a change.
+        commits: of gleak's source, "unknown" outside a git repository; several if the run was
+            continued after a change.
         versions: of gleak and torch.
         devices: that computed the cells.
         threads: of a job.
@@ -123,7 +124,7 @@ def conditions_of(cells: Sequence[Cell], results: Path) -> Conditions:
     facts = [provenance.load(path_of(file, results).parent) for file in made]
     times = sorted(str(fact["time"]) for fact in facts)
     return Conditions(
-        commits=_distinct(fact["commit"] for fact in facts),
+        commits=_distinct(fact["commit"] or "unknown" for fact in facts),
         versions=_distinct(f"gleak {fact['gleak']}, torch {fact['torch']}" for fact in facts),
         devices=_distinct(fact["device"] for fact in facts),
         threads=_distinct(fact["threads"] for fact in facts),

@@ -97,6 +97,15 @@ def check_file(name: str) -> None:
     _opened(name).close()
 
 
+def is_unaltered(name: str) -> bool:
+    """Return whether a file is there and, if its digest is known, unaltered."""
+    try:
+        check_file(name)
+    except ArtifactError:
+        return False
+    return True
+
+
 def read_weights(name: str) -> tuple[Path, State]:
     """Return the path of a file in the cache of ``torch.hub``, and its tensors by name.
 

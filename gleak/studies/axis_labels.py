@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -130,6 +131,16 @@ class AxisLabels:
         return self.substituted.get(level, {}).get(spec, default)
 
     @cached_property
+    def _own_bases(self) -> dict[str, dict[Spec, Spec]]:
+        """Base of each value that a search chose, if it is the base of no other value."""
+        own = {}
+        for level, values in self.axes.items():
+            uses = Counter(self._base(level, value) for value in values)
+            chosen = self.bases.get(level, {}).items()
+            own[level] = {value: base for value, base in chosen if uses[base] == 1}
+        return own
+
+    @cached_property
     def _settings(self) -> dict[str, dict[Spec, set[Spec]]]:
         """Settings of each value's base and of the published spec that it substitutes."""
         return {
@@ -231,11 +242,8 @@ class AxisLabels:
         all that differ from it in budget fields. A value that a search chose has the label of the
         search's base, unless that is the base of others too.
         """
-        bases = [self._base(level, other) for other in self.axes[level]]
-        value, *others = (
-            base if bases.count(base := self._base(level, spec)) == 1 else spec
-            for spec in (value, *self.axes[level])
-        )
+        own_bases = self._own_bases[level]
+        value, *others = (own_bases.get(spec, spec) for spec in (value, *self.axes[level]))
         if own := self._own_label(value):
             return own
         alike = [other for other in others if other.name == value.name]

@@ -6,7 +6,7 @@ derived from `STAGES`. Snakemake imports this module to build its graph, so heav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -99,6 +99,15 @@ def path_of(made: Made, results: Path) -> Path:
     file = stage.outputs.get(made.output, made.output)
     wildcards = subject.strings() if isinstance(subject, Cell | Pretraining) else subject.wildcards
     return results / f"{stage.folder}/{file}".format(**wildcards)
+
+
+def paths_of(files: Made | Inputs | Sequence[Made], results: Path) -> Any:
+    """Return the path of a file, or the paths of several, by name if they have names."""
+    if isinstance(files, Made):
+        return str(path_of(files, results))
+    if isinstance(files, dict):
+        return {name: paths_of(several, results) for name, several in files.items()}
+    return [paths_of(made, results) for made in files]
 
 
 def upto(level: str, after: str = "") -> str:

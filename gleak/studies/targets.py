@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from itertools import permutations
 from os.path import normpath
 from pathlib import Path
 
+from gleak.artifacts.store import refusal_in
 from gleak.core.errors import SpecError, error_context, nearest
 from gleak.core.registry import kinds_of
 from gleak.core.settings import SCALES
 from gleak.knowledge.base import Pretraining
+from gleak.metrics.score_table import refusal_in_scores
 from gleak.studies.cell import LEVELS, TRUTH, Cell, Paths
 from gleak.studies.stages import STAGES, STUDY
 from gleak.studies.study import Study, load_study
@@ -51,6 +53,14 @@ def check_target(
         )
     if normpath(target) != normpath(meant):
         raise SpecError(f"{target}: not a file of the workflow; write it as {meant}")
+
+
+def refused_targets(targets: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the files among these that hold a refusal, with its reason."""
+    for target in map(Path, targets):
+        reason = (refusal_in_scores if target.suffix == ".csv" else refusal_in)(target)
+        if reason:
+            yield target, reason
 
 
 def _place(target: Path, results: Path) -> tuple[str, Sequence[str]]:

@@ -65,12 +65,12 @@ def run(tmp_path: Path, study: Study, scored: Scored) -> Run:
 def test_a_record_has_the_scores_of_the_run_and_their_conditions(
     run: Run, study: Study, tmp_path: Path
 ):
-    results, folder = run(commit="4567def"), tmp_path / "record"
+    results, folder = run(commit=None), tmp_path / "record"
     facts = record_grid(study, "attacks", "quick", results, folder)
     grid = study.grid("attacks", "quick")
     assert facts == read_conditions(folder)["attacks"]
     assert (facts.cells, facts.cpu_hours) == (len(grid.cells), len(grid.cells) / 2)
-    assert (facts.commits, facts.devices) == (["0123abc", "4567def"], ["cpu"])
+    assert (facts.commits, facts.devices) == (["0123abc", "unknown"], ["cpu"])
     ours = read_scores([folder / "attacks.csv.gz"])
     theirs = read_scores([results / "studies/study/quick/grids/attacks.csv"])
     assert ours["value"].to_numpy() == pytest.approx(theirs["value"].to_numpy(), rel=1e-5)

@@ -90,10 +90,9 @@ class Likelihood(DistanceSpec):
     """Mean over all values of minus the logarithm of the probability of the code that was sent.
 
     For codes that many gradients share (`QuantisationCell`): of values that were rounded (`qsgd`,
-    `quantize`), and signs (`signsgd`). A gradient that cannot have been sent so is as far as it lies
-    outside.
-    Other updates have the squared distance of each parameter, relative to its mean square, so that
-    small layers count as much as their values do. Every gradient is materialised.
+    `quantize`), and signs (`signsgd`). A gradient that cannot have been sent so is as far as it
+    lies outside. Other updates have the squared distance of each parameter, relative to its mean
+    square, so that small layers count as much as their values do. Every gradient is materialised.
     """
 
     source = "ours; the probabilities of QSGD are ROG Equation 7"

@@ -54,8 +54,8 @@ class ClientSpec(Spec):
     def draw(self) -> tuple[object, ...]:
         """Fields that determine the batches drawn from a dataset with the seed of a run.
 
-        Clients with equal draws have the same batches in the same order, that of a victim divided
-        by `repeats`, rounded down: their results can be compared batch by batch.
+        Clients with equal draws have the same batches in the same order, so that their results can
+        be compared batch by batch: victim i has batch number i // repeats.
         """
         return (self.split, self.batch_size, self.labels, self.classes)
 

@@ -135,7 +135,7 @@ def _build(cls: type[Spec], fields: tuple[tuple[str, str], ...]) -> Spec:
 
 
 def nested(kind: str) -> BeforeValidator:
-    """Return what annotates a field that is itself a spec of a kind."""
+    """Return the annotation of a field that is itself a spec of a kind."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):

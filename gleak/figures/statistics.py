@@ -107,7 +107,7 @@ def summarise(
     best is the mean over victims of the best sample of each, as in MKOR's tables.
 
     Returns:
-        The levels and metric, statistic, over, failed (no success, so ours is over the failed),
+        The levels and metric, statistic, over, failed (no successes: ours is over failures),
         ours (NaN if no row counts), count (rows that count), rows (all rows of the metric) and
         reason (of the refusal; empty for other cells).
     """

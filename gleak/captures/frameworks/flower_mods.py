@@ -109,7 +109,7 @@ class GaugingMod:
 
 @dataclass(frozen=True)
 class Deferred:
-    """Wait of a `Budgeted` mod until the share pays for the first measurement.
+    """Wait of a `Budgeted` mod until the time budget allows the first measurement.
 
     Until then updates are sent unmeasured, whatever the limits, with metrics that are NaN.
 

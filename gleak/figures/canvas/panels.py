@@ -21,7 +21,7 @@ from gleak.studies.cell import TRUTH, Cell
 from gleak.studies.figure_spec import Over
 
 CONTROLS = {TRUTH: (0, (6, 2)), BLIND: (0, (1, 1.5))}
-PAPER, FAILED = "paper", "none succeeded:\nover the failed"
+PAPER, FAILED = "paper", "no successes:\nmean over failures"
 OF = {"all": "", "successful": "of successes", "successful_else_all": "of successes, if any"}
 ABREAST = 3  # panels
 LEGEND = 1.3  # inches beside the panels

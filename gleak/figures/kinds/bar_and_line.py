@@ -51,7 +51,7 @@ class Bar(MeanPlot):
     )
     log: list[str] = parameter([], "metrics on a logarithmic scale")
     over: dict[str, Over] = parameter(
-        {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
+        {}, "metric: all (default), successful, or successful_else_all (all if none succeeds)"
     )
 
     @property
@@ -89,7 +89,7 @@ class Line(MeanPlot):
     x_scale: Literal["linear", "log", "symlog"] = parameter(
         "linear", "symlog is log with room for 0"
     )
-    over: Over = parameter("all", "which reconstructions count; the last: all where none succeeded")
+    over: Over = parameter("all", "which reconstructions count; the last: all if none succeeds")
 
     @property
     def measured(self) -> Mapping[str, Over]:

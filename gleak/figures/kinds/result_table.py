@@ -63,7 +63,7 @@ class Table(GridFigure):
         "each victim's best sample",
     )
     over: dict[str, Over] = parameter(
-        {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
+        {}, "metric: all (default), successful, or successful_else_all (all if none succeeds)"
     )
 
     intervals: bool = parameter(

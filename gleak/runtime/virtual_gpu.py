@@ -24,12 +24,15 @@ from gleak.core.errors import DeviceError
 aten = torch.ops.aten
 DEVICE = torch.device("meta")
 GIGABYTE = 10**9
+MASKS = (torch.bool, torch.uint8)
 LARGEST_COPY = 2**22
 """Most values of a tensor copied to the CPU that are drawn; those of a larger one are zero."""
 MOVING = {aten._to_copy, aten.copy_, aten.copy, aten.set_}
 """Operations whose purpose is to combine two devices."""
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 """Operations that take indices on the CPU for tensors of a GPU."""
+ALLOCATING = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten._unsafe_view}
+"""Operations without kernels that are no views either."""
 
 
 class VirtualGPU(TorchDispatchMode):
@@ -45,6 +48,11 @@ class VirtualGPU(TorchDispatchMode):
 
     Args:
         capacity: memory in bytes.
+
+    Attributes:
+        launches: number of operations that start kernels of a GPU; each counts once.
+        synchronisations: number of operations that wait for a GPU: copies to or from the CPU,
+            values that the program reads, and results whose shape depends on values.
     """
 
     _active: ClassVar[list[VirtualGPU]] = []
@@ -53,6 +61,7 @@ class VirtualGPU(TorchDispatchMode):
         super().__init__()
         self.capacity = capacity
         self.used = self.peak = 0
+        self.launches = self.synchronisations = 0
         self.fault: DeviceError | None = None
         self._alive: dict[int, weakref.ref[Any]] = {}
 
@@ -95,6 +104,9 @@ class VirtualGPU(TorchDispatchMode):
         except DeviceError as error:
             self.fault = self.fault or error
             raise
+        if made or any(map(_virtual, given)):
+            self.launches += not (func.is_view or func.overloadpacket in ALLOCATING)
+            self.synchronisations += _synchronises(func, args, options)
         for value in made:
             self._count(value.untyped_storage())
         return result
@@ -171,6 +183,19 @@ def _run(func: Any, args: Sequence[Any], options: dict[str, Any], virtual: bool)
     return func(*args, **options)
 
 
+def _synchronises(func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Return True if an operation on tensors of the GPU makes the program wait for their values."""
+    packet = func.overloadpacket
+    if packet is aten._to_copy:
+        return _virtual(args[0]) != (options.get("device", args[0].device).type == DEVICE.type)
+    if packet is aten.copy_:
+        return _virtual(args[0]) != _virtual(args[1])
+    if packet in INDEXING:
+        given = [index for index in args[1] if index is not None]
+        return any(not _virtual(one) or one.dtype in MASKS for one in given)
+    return packet in ANSWERS
+
+
 def _copied(func: Any, value: Tensor, options: dict[str, Any]) -> Tensor:
     """Copy a tensor of the GPU to the CPU, to another type if the options say so."""
     if value.numel() <= LARGEST_COPY:
@@ -194,7 +219,7 @@ def _without_masks(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Replace each mask by the indices of its entries, one tensor for each of its dimensions."""
     numbers: list[Tensor | None] = []
     for index in indices:
-        if index is not None and index.dtype in (torch.bool, torch.uint8):
+        if index is not None and index.dtype in MASKS:
             numbers += _nonzero(index).unbind(1)
         else:
             numbers.append(index)

@@ -76,6 +76,29 @@ def test_what_depends_on_values_has_an_answer(gpu: VirtualGPU) -> None:
     assert torch.zeros(4, 2).copy_(values).any()
 
 
+COUNTED: dict[str, tuple[Callable[[Tensor], object], int, int]] = {
+    "sum": (lambda values: values + 1, 1, 0),
+    "in place": (lambda values: values.mul_(2), 1, 0),
+    "views": (lambda values: values.view(4, 1).T[:, :2].detach().expand(3, 2), 0, 0),
+    "no values yet": (torch.empty_like, 0, 0),
+    "number": (lambda values: float(values[0]), 1, 1),
+    "to the CPU": (lambda values: values.cpu(), 1, 1),
+    "from the CPU": (lambda values: values.copy_(torch.zeros(4)), 1, 1),
+    "another type": (lambda values: values.double(), 1, 0),
+    "mask": (lambda values: values[values > 0], 2, 1),
+    "choice": (lambda values: torch.where(values > 0, values, 0), 3, 0),
+    "indices": (lambda values: values[torch.zeros(4, device=DEVICE).long()], 3, 0),
+    "indices on the CPU": (lambda values: values[torch.tensor([0, 1])], 1, 1),
+}
+
+
+@pytest.mark.parametrize("operation", COUNTED)
+def test_launches_and_synchronisations_are_counted(gpu: VirtualGPU, operation: str) -> None:
+    run, launches, synchronisations = COUNTED[operation]
+    run(on_gpu(4))
+    assert (gpu.launches, gpu.synchronisations) == (launches, synchronisations)
+
+
 def test_memory_counts_what_is_alive(gpu: VirtualGPU) -> None:
     first = on_gpu(100)
     view = first[10:].view(9, 10)

@@ -174,6 +174,7 @@ def descend(
                 progress.advance(number - progress.done, objective=values.mean().item())
             number += 1
             if not over():
+                rule.prepare()
                 points = rule.step(points, gradients.flatten(1))
         part.keep(state())
     return Unmixing(best.view_as(first), spent, least)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 from gleak.attacks.matching import optimizers
@@ -11,6 +11,7 @@ from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.runtime.gpu_loop import evaluations_between_looks
 
 FIRST_DAMPING = 1e-3
 """First damping of a match, relative to the curvature along the gradient."""
@@ -75,15 +76,19 @@ class GaussNewton(optimizers.OptimizerSpec):
 class GaussNewtonState(optimizers.OptimizerState):
     """Dampings of V problems, and the layers that each of them matches.
 
-    Problems are solved one after the other, so that none depends on the others by rounding.
+    Problems are solved one after the other, so that none depends on the others by rounding. What is
+    decided about them is kept on the CPU.
     """
 
     def __init__(self, spec: GaussNewton, points: torch.Tensor) -> None:
         self.spec = spec
-        self.damping = points.new_zeros(len(points), dtype=torch.double)
+        self.damping = torch.zeros(len(points), dtype=torch.double)
         self.growth = torch.full_like(self.damping, FIRST_GROWTH)
         self.added = torch.zeros_like(self.damping).long()
         self.taken, self.idle = torch.zeros_like(self.added), torch.zeros_like(self.added)
+
+    def resume(self, state: Mapping[str, torch.Tensor]) -> None:
+        super().resume({name: value.cpu() for name, value in state.items()})
 
     def advance(
         self,
@@ -132,17 +137,18 @@ class GaussNewtonState(optimizers.OptimizerState):
         slope, before = here.slope, here.residuals.square().sum()
         if not self.damping[row]:
             curvature = here.times(slope).square().sum() / slope.square().sum()
-            self.damping[row] = FIRST_DAMPING * curvature
+            self.damping[row] = FIRST_DAMPING * curvature.item()
         for _ in range(TRIES):
             damping = self.damping[row].item()
             step = damped_step(here, slope, damping, self.spec.accuracy, self.spec.products)
             gain = before - here.moved(step).square().sum()
-            ratio = (gain / (step * (damping * step - slope)).sum()).item()
+            predicted = (step * (damping * step - slope)).sum()
+            ratio, share = torch.stack([gain / predicted, gain / before]).tolist()
             if ratio > 0:  # the better the gain was predicted, the lower the damping
                 least = TRUSTED_SHRINK if ratio > TRUSTED else LEAST_SHRINK
                 self.damping[row] *= max(least, 1 - (2 * ratio - 1) ** 3)
                 self.growth[row] = FIRST_GROWTH
-                return step, (gain / before).item()
+                return step, share
             self.damping[row] *= self.growth[row]
             self.growth[row] *= 2
         return slope * 0, 0.0
@@ -152,10 +158,12 @@ class GaussNewtonState(optimizers.OptimizerState):
         self.taken[rows] = self.idle[rows] = 0
 
     def keep(self, rows: torch.Tensor) -> None:
+        rows = rows.cpu()
         for name in ("damping", "growth", "added", "taken", "idle"):
             setattr(self, name, getattr(self, name)[rows])
 
     def restart(self, rows: torch.Tensor) -> None:
+        rows = rows.cpu()
         self._begin_match(rows)
         self.added[rows] = 0
 
@@ -165,17 +173,21 @@ def damped_step(
 ) -> torch.Tensor:
     """Solve (J^T J + damping) d = -slope by at most so many iterations of conjugate gradients.
 
-    They stop where the remainder's length is ``accuracy``, relative to the slope's.
+    They stop where the remainder's length is ``accuracy``, relative to the slope's; on a GPU, the
+    host looks only now and then whether they have.
     """
+    between = evaluations_between_looks(slope.device)
     step, remainder = torch.zeros_like(slope), -slope
     direction, size = remainder, remainder @ remainder
-    enough = accuracy**2 * size
-    for _ in range(most):
+    enough, going = accuracy**2 * size, torch.ones_like(size, dtype=torch.bool)
+    for number in range(1, most + 1):
         image = here.transposed(here.times(direction)) + damping * direction
         rate = size / (direction @ image)
-        step, remainder = step + rate * direction, remainder - rate * image
+        step = torch.where(going, step + rate * direction, step)
+        remainder = remainder - rate * image
         left = remainder @ remainder
-        if not left > enough:
+        going &= left > enough
+        if number % between == 0 and not going:
             break
         direction, size = remainder + left / size * direction, left
     return step

@@ -69,6 +69,16 @@ class OptimizerState(ABC):
             number = isinstance(getattr(self, name), int)
             setattr(self, name, int(value) if number else value)
 
+    def prepare(self) -> bool:
+        """Do what the host decides about the next step, before it, as by the number of steps taken.
+
+        The steps themselves change the state's tensors in place, and read no values of them.
+
+        Returns:
+            True if tensors of the state have been replaced by others.
+        """
+        return False
+
     @abstractmethod
     def advance(
         self,
@@ -100,7 +110,7 @@ class OptimizerState(ABC):
 class GradientState(OptimizerState):
     """State of an optimizer that needs no more than the objective's gradients.
 
-    Its tensors have a row for each problem, which a restart sets to zero.
+    Its tensors with axes have a row for each problem, which a restart sets to zero.
     """
 
     @abstractmethod
@@ -117,14 +127,16 @@ class GradientState(OptimizerState):
         return self.step(points, evaluation.gradient)
 
     def keep(self, rows: torch.Tensor) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, torch.Tensor):
-                setattr(self, name, value[rows])
+        for name, value in self._by_row().items():
+            setattr(self, name, value[rows])
 
     def restart(self, rows: torch.Tensor) -> None:
-        for value in vars(self).values():
-            if isinstance(value, torch.Tensor):
-                value[rows] = 0
+        for value in self._by_row().values():
+            value.masked_fill_(rows.view(-1, *[1] * (value.ndim - 1)), 0)
+
+    def _by_row(self) -> dict[str, torch.Tensor]:
+        values = vars(self).items()
+        return {name: one for name, one in values if isinstance(one, torch.Tensor) and one.ndim}
 
 
 class OptimizerSpec(Spec):
@@ -194,23 +206,27 @@ class AdamState(GradientState):
     def __init__(self, spec: Adam, points: torch.Tensor, iterations: int) -> None:
         self.spec, self.iterations = spec, iterations
         self.done = 0
+        self.rate = points.new_zeros(())
         self.steps = points.new_zeros(len(points), 1)
         self.mean = points.new_zeros(points.shape)
         self.square = points.new_zeros(points.shape)
 
+    def prepare(self) -> bool:
+        """Set the learning rate, whose schedule spans the whole run, restarts included."""
+        self.rate.fill_(self.spec.rate(self.done / self.iterations))
+        self.done += 1
+        return False
+
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
-        """Compute the next points; the schedule spans the whole run, restarts included."""
         if self.spec.signed:
             gradients = gradients.sign()
-        rate = self.spec.rate(self.done / self.iterations)
-        self.done += 1
         self.steps += 1
         self.mean.lerp_(gradients, 1 - BETAS[0])
         self.square.mul_(BETAS[1]).addcmul_(gradients, gradients, value=1 - BETAS[1])
         # in double precision, since powers of one number and of several are rounded differently
         corrections = [(1 - beta ** self.steps.double()).to(self.steps.dtype) for beta in BETAS]
         mean, deviation = self.mean / corrections[0], (self.square / corrections[1]).sqrt()
-        return points - rate * mean / (deviation + EPSILON)
+        return points - self.rate * mean / (deviation + EPSILON)
 
 
 @register("sgd")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gleak.attacks.matching.optimizers import GradientOptimizerSpec, GradientState
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -56,49 +58,59 @@ class LBFGSState(GradientState):
         self.begun = points.new_zeros(victims).bool()
         self.gradient = points.new_zeros(victims, unknowns)
         self.taken = points.new_zeros(victims, unknowns)
+        self.steps = 0
+
+    def prepare(self) -> bool:
+        """Grow the histories in doublings, so that early steps cost little."""
+        reserved = self.pairs.shape[2]
+        needed = min(self.history, self.steps)
+        self.steps += 1
+        if needed <= reserved:
+            return False
+        added = min(self.history, max(needed, 2 * reserved)) - reserved
+        self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
+        return True
 
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         change = gradients - self.gradient
-        rows, slots = self._store(change)
+        kept, slots = self._store(change)
         # both share one pass over the histories, which dominates the cost of an iteration
         both = torch.stack([gradients, change], 1) @ self.pairs.flatten(1, 2).mT
-        along_gradients, along_change = both.transpose(0, 1).double()
         stored = self.pairs.shape[2]
-        products = along_change[rows]
-        self.steps_changes[rows, :stored, slots] = products[:, :stored]
-        self.changes_changes[rows, :stored, slots] = products[:, stored:]
-        self.changes_changes[rows, slots, :stored] = products[:, stored:]
+        used = torch.arange(stored, device=points.device) < self.count[:, None]
+        products = torch.where(used.repeat(1, 2)[:, None], both, 0)
+        along_gradients, along_change = products.transpose(0, 1).double()
+        by_steps, by_changes = along_change.split(stored, 1)
+        column = (_numbers(slots), slice(stored), slots)
+        for matrix, new in (
+            (self.steps_changes, by_steps),
+            (self.changes_changes, by_changes),
+            (self.changes_changes.mT, by_changes),
+        ):
+            _assign(matrix, column, kept[:, None], new)
         direction = self._direction(gradients, along_gradients)
         first = (1 / gradients.abs().sum(1).clamp_min(1e-30)).clamp_max(1.0)
         length = self.lr * first.masked_fill(self.begun, 1.0)
-        self.taken = direction * length[:, None]
-        self.gradient = gradients
+        self.taken.copy_(direction * length[:, None])
+        self.gradient.copy_(gradients)
         self.begun.fill_(True)
         return points + self.taken
 
     def _store(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Store the pair (last step, change of gradient) where its curvature is positive.
 
-        Returns these problems and the slots of their pairs, Shape (W) each.
+        Returns a mask of these problems, and the slots of their pairs, Shape (V) each.
         """
         curvature = (change * self.taken).sum(1)
         floor = CURVATURE_FLOOR * change.norm(dim=1) * self.taken.norm(dim=1)
-        rows = (self.begun & (curvature > floor)).nonzero().squeeze(1)
-        slots = self.count[rows] % self.history
-        if len(rows):
-            self._reserve(int(slots.max()) + 1)
-            self.pairs[rows, 0, slots] = self.taken[rows]
-            self.pairs[rows, 1, slots] = change[rows]
-            self.count[rows] += 1
-            self.scale[rows] = curvature[rows] / change[rows].square().sum(1)
-        return rows, slots
-
-    def _reserve(self, slots: int) -> None:
-        """Grow the histories in doublings, so that early steps cost little."""
-        reserved = self.pairs.shape[2]
-        if slots > reserved:
-            added = min(self.history, max(slots, 2 * reserved)) - reserved
-            self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
+        kept = self.begun & (curvature > floor)
+        slots = self.count % self.history
+        pair = torch.stack([self.taken, change], 1)
+        _assign(self.pairs, (_numbers(slots), slice(None), slots), kept[:, None, None], pair)
+        self.count += kept
+        scale = curvature / change.square().sum(1)
+        self.scale.copy_(torch.where(kept, scale, self.scale))
+        return kept, slots
 
     def _direction(self, gradients: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:
         """Compute minus the inverse Hessian times the gradient; Shape (V, P)."""
@@ -118,16 +130,20 @@ class LBFGSState(GradientState):
     def _triangle(self, stored: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return products of each step with later changes, and slots; by age, unused ones last."""
         start = self.count % self.history * (self.count >= self.history)
-        order = (start[:, None] + start.new_tensor(range(stored))) % stored
-        problems = torch.arange(len(order), device=order.device)[:, None, None]
+        slots = torch.arange(stored, device=start.device)
+        order = (start[:, None] + slots) % stored
+        problems = _numbers(order)[:, None, None]
         triangle = self.steps_changes[problems, order[:, :, None], order[:, None, :]]
-        unused = torch.arange(stored, device=order.device) >= self.count[:, None]
-        triangle.diagonal(dim1=1, dim2=2).masked_fill_(unused, 1.0)
+        triangle.diagonal(dim1=1, dim2=2).masked_fill_(slots >= self.count[:, None], 1.0)
         return triangle, order
 
     def restart(self, rows: torch.Tensor) -> None:
-        super().restart(rows)
-        self.scale[rows] = 1
+        """Forget what is stored; pairs are left, and are ignored without their count."""
+        for matrix in (self.steps_changes, self.changes_changes):
+            matrix.masked_fill_(rows[:, None, None], 0)
+        self.count.masked_fill_(rows, 0)
+        self.begun.masked_fill_(rows, False)
+        self.scale.masked_fill_(rows, 1)
 
 
 def _solve(
@@ -138,3 +154,14 @@ def _solve(
     matrix = triangle.mT if transposed else triangle
     solved = torch.linalg.solve_triangular(matrix, by_age, upper=not transposed)
     return torch.empty_like(right).scatter_(1, order, solved.squeeze(2))
+
+
+def _numbers(values: torch.Tensor) -> torch.Tensor:
+    return torch.arange(len(values), device=values.device)
+
+
+def _assign(
+    values: torch.Tensor, places: tuple[Any, ...], where: torch.Tensor, new: torch.Tensor
+) -> None:
+    """Set values at these places where a mask says so, in place."""
+    values[places] = torch.where(where, new, values[places])

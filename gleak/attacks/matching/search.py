@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,13 @@ from gleak.attacks.matching.optimizers import Evaluation
 from gleak.attacks.matching.problem import Problem
 from gleak.core.lazy import torch
 from gleak.runtime.checkpointing import Part
+from gleak.runtime.gpu_loop import (
+    Capture,
+    GraphedCall,
+    evaluations_between_looks,
+    graph_capture,
+    on_host,
+)
 from gleak.runtime.progress import Progress
 
 DIVERGED = 1e3
@@ -25,6 +33,7 @@ RECORDS = 100
 SHOWN_VICTIMS = 6
 SNAPSHOT_BYTES = 2**28
 """Largest memory of all snapshots, if it is enough for two of one victim."""
+log = logging.getLogger(__name__)
 Draw = Callable[[int, int], "torch.Tensor"]
 """Function from a victim's row and the number of its attempt to a first point, Shape (P)."""
 
@@ -47,11 +56,15 @@ class SearchState:
         none = torch.zeros_like(infinite).long()
         return cls(points.clone(), infinite, infinite.clone(), none, none.clone(), none.bool())
 
+    def of(self, rows: torch.Tensor) -> SearchState:
+        """Return the state of some victims; Shape (W), indices or a mask."""
+        return SearchState(**{name: value[rows] for name, value in vars(self).items()})
+
 
 class Attempt:
     """Progress of the current attempt of each active victim: best distance and evaluations since.
 
-    The attacker judges by the gradient distance alone.
+    The attacker judges by the gradient distance alone. All tensors are changed in place.
     """
 
     def __init__(self, victims: int, like: torch.Tensor) -> None:
@@ -63,17 +76,18 @@ class Attempt:
         """Mark failed attempts: not finite, diverged, or stalled; Shape (V), a mask."""
         distance = evaluation.distance
         finite = distance.isfinite() & evaluation.gradient.isfinite().all(1)
-        self.first = torch.where(self.first.isinf(), distance, self.first)
+        self.first.copy_(torch.where(self.first.isinf(), distance, self.first))
         gained = distance < self.best * (1 - LEAST_GAIN)
-        self.idle = torch.where(gained, 0, self.idle + 1)
-        self.best = torch.where(gained, distance, self.best)
+        self.idle.add_(1).masked_fill_(gained, 0)
+        self.best.copy_(torch.where(gained, distance, self.best))
         failed = ~finite | (distance > DIVERGED * self.first)
         return failed if patience is None else failed | (self.idle >= patience)
 
     def restart(self, rows: torch.Tensor) -> None:
         """Start a new attempt of these victims; Shape (V), a mask."""
-        self.first[rows] = self.best[rows] = torch.inf
-        self.idle[rows] = 0
+        self.first.masked_fill_(rows, torch.inf)
+        self.best.masked_fill_(rows, torch.inf)
+        self.idle.masked_fill_(rows, 0)
 
     def keep(self, rows: torch.Tensor) -> None:
         """Drop all victims except these; Shape (V), a mask."""
@@ -81,9 +95,25 @@ class Attempt:
 
 
 class Search:
-    """Run of the engine over the victims of a problem; restarts draw first points again."""
+    """Run of the engine over the victims of a problem; restarts draw first points again.
 
-    LIVE = ("points", "rows", "running")
+    Between two looks of the host at the state, every `evaluations_between_looks` evaluations, the
+    device decides: masks say who runs, who restarts, and from where. So a GPU is not kept waiting,
+    and a step can be replayed as a CUDA graph: it changes tensors in place, and reads none of them.
+
+    Attributes:
+        points: the present points of the active victims; Shape (V, P).
+        rows: their numbers among all victims; Shape (V).
+        best: their best points and counters.
+        running: those that have not finished; Shape (V), a mask.
+        evaluated: those that were running when the points were evaluated; Shape (V), a mask.
+        failing: those whose attempt failed there and may be repeated; Shape (V), a mask.
+        drawn: first points of their next attempt; Shape (V, P).
+        ready: those that need no other one; Shape (V), a mask.
+        removed: numbers, and best points and counters, of victims that are no longer active.
+    """
+
+    LIVE = ("points", "rows", "running", "evaluated", "failing", "drawn", "ready")
 
     def __init__(self, problem: Problem, draw: Draw, records: Records) -> None:
         victims = len(next(iter(problem.observed.values())))
@@ -91,51 +121,178 @@ class Search:
         self.points = torch.stack([draw(row, 0) for row in range(victims)])
         self.rows = torch.arange(victims, device=self.points.device)
         self.running = torch.ones_like(self.rows).bool()
-        self.ledger = SearchState.opened(self.points)
+        self.evaluated, self.failing = self.running.clone(), ~self.running
+        self.restarting = bool(self.parts.restarts)
+        self.drawn = self.points.new_empty(self.points.shape if self.restarting else (victims, 0))
+        self.ready = self.failing.clone()
+        self.best = SearchState.opened(self.points)
+        self.removed: list[tuple[torch.Tensor, SearchState]] = []
         self.attempt = Attempt(victims, self.points)
+        infinite = self.best.objective.clone()
+        self.evaluation = Evaluation(infinite, infinite.clone(), torch.zeros_like(self.points))
         self.optimizer = self.parts.optimizer.begin(self.points, self.parts.iterations)
         self.every = self.parts.optimizer.evaluations_per_iteration
-        self.number = 0
+        self.between = evaluations_between_looks(self.points.device)
+        self.step = GraphedCall(self._step, self._capture())
+        self.number, self.left = 0, True
         observed = [value.reshape(victims, -1).any(1) for value in problem.observed.values()]
         self.informed = torch.stack(observed).any(0)
+
+    def _capture(self) -> Capture | None:
+        """Return how the step is captured as a graph, if it can be."""
+        capture, rule = graph_capture(self.points.device), self.parts.optimizer
+        if capture is not None and rule.needs_residuals:
+            log.info("no CUDA graph: %s decides on the host, victim by victim", rule)
+            return None
+        return capture
 
     def run(self, progress: Progress, part: Part) -> SearchState:
         """Search, from the checkpoint if any, until every victim converged or spent its budget."""
         self._resume(part.stored)
         progress.advance(self.number // self.every)
         with part.stepping():
-            for _ in part.steps(lambda: bool(self.running.any()), self._state):
-                self._evaluate(progress)
+            if not self.number:
+                self._evaluate()
+                self._count()
+                self._look(progress)
+            for _ in part.steps(lambda: self.left, self._state):
+                self._advance()
+                self._look(progress)
+            ledger = self.ledger()
             if self.parts.threshold is None:  # every finite result has converged, except of zeros
-                self.ledger.converged = self.ledger.distance.isfinite() & self.informed
+                ledger.converged = ledger.distance.isfinite() & self.informed
             self.records.record(self.parts.iterations)
-            part.keep(self._state())
-        return self.ledger
+            part.keep(self._state(ledger))
+        return ledger
 
-    def _evaluate(self, progress: Progress) -> None:
-        """Evaluate the objective once, and advance."""
-        evaluation = self.problem.evaluate(self.points)
+    def ledger(self) -> SearchState:
+        """Return the best points and counters of all victims."""
+        parts = [*self.removed, (self.rows, self.best)]
+        order = torch.cat([rows for rows, _ in parts]).argsort()
+        states = [vars(state) for _, state in parts]
+        return SearchState(
+            **{name: torch.cat([one[name] for one in states])[order] for name in states[0]}
+        )
+
+    def _advance(self) -> None:
+        """Move and evaluate the points until the next look, or until the budget is spent."""
+        budget = self.parts.iterations * self.every + 1
+        for _ in range(min(self.between, budget - self.number)):
+            if self.optimizer.prepare():
+                self.step.renew()
+            self.step()
+            self._count()
+
+    def _step(self) -> None:
+        self._move()
+        self._evaluate()
+
+    def _evaluate(self) -> None:
+        """Evaluate the objective; update counters and best points; stop victims that are done."""
+        found, best = self.problem.evaluate(self.points), self.best
+        self.evaluated.copy_(self.running)
+        for name, value in vars(self.evaluation).items():
+            value.copy_(getattr(found, name))
+        failed = self.attempt.judge(found, self.parts.patience) & self.running
+        best.evaluations += self.running
+        better = self.running & (found.objective < best.objective)
+        torch.where(better[:, None], self.points, best.points, out=best.points)
+        torch.where(better, found.distance, best.distance, out=best.distance)
+        torch.where(better, found.objective, best.objective, out=best.objective)
+        if self.parts.threshold is not None:
+            converged = self.running & (found.distance <= self.parts.threshold)
+            best.converged |= converged
+            self.running &= ~converged
+        if not self.parts.restarts:
+            self.running &= ~failed
+            return
+        # a reset of the optimizer's memory close to convergence does not count as a restart
+        may_restart = (best.restarts < self.parts.restarts) | self._near()
+        self.running &= ~failed | may_restart
+        torch.logical_and(failed, self.running, out=self.failing)
+
+    def _near(self) -> torch.Tensor:
+        """Mark victims that restart from their best points; Shape (V), a mask."""
+        return self.best.distance <= NEAR
+
+    def _move(self) -> None:
+        """Move the points by the optimizer's rule; restart failed attempts that have a point.
+
+        An attempt that fails again before the next look waits for it, since no point is drawn.
+        """
+        points = self.optimizer.advance(self.problem, self.points, self.evaluation, self.running)
+        self.points.copy_(points)
+        if self.parts.box:
+            self.problem.clip(self.points)
+        if not self.restarting:
+            return
+        near = self._near()
+        again, afresh = self.failing & (near | self.ready), self.failing & ~near & self.ready
+        self.optimizer.restart(again)
+        self.attempt.restart(again)
+        self.best.restarts += afresh
+        first = torch.where(afresh[:, None], self.drawn, self.best.points)
+        torch.where(again[:, None], first, self.points, out=self.points)
+        self.ready &= ~afresh
+
+    def _count(self) -> None:
+        """Count an evaluation, and note what is to be recorded of it."""
         iteration, within = divmod(self.number, self.every)
-        if not within:
-            if self.records.due(iteration):
-                live, inputs = self.running, self.problem.inputs(self.points)
-                self.records.see(self.rows[live], evaluation.objective[live], inputs[live])
-                self.records.record(iteration)
-            progress.advance(int(bool(iteration)), objective=evaluation.objective.median().item())
-        spent = self.number == self.parts.iterations * self.every
         self.number += 1
-        self._advance(evaluation, spent)
+        if not within and self.records.due(iteration):
+            self._note(iteration, self.evaluated)
 
-    def _state(self) -> dict[str, torch.Tensor | np.ndarray]:
-        """Return the state that the next evaluation depends on; at the end, the result alone."""
+    def _note(self, iteration: int, current: torch.Tensor) -> None:
+        """Note the present state of some victims, a mask, and the best one of the others."""
+        values = torch.where(current, self.evaluation.objective, self.best.objective)
+        points = torch.where(current[:, None], self.points, self.best.points)
+        self.records.note(iteration, self.rows, values, self.problem.inputs(points))
+
+    def _look(self, progress: Progress) -> None:
+        """Copy what the host needs to know, all at once, and act on it."""
+        objective = self.evaluation.objective.median()
+        state = (self.running, self.failing, self.ready, objective)
+        copies = on_host(*state, *self.records.noted)
+        running, failing, ready, middle = copies[: len(state)]
+        self.records.flush(copies[len(state) :])
+        done = (self.number - 1) // self.every - progress.done
+        progress.advance(done, objective=middle.item())
+        if self.number > self.parts.iterations * self.every:
+            self.running.zero_()
+            running[:] = False
+        self.left = bool(running.any())
+        if not self.left:
+            self._see_best(self.rows, self.best)
+            return
+        if self.parts.restarts:
+            self.restarting = self.between > 1 or bool(failing.any())
+            asking = (failing if self.between == 1 else running) & ~ready
+            if asking.any():
+                self._draw(asking)
+        if running.mean() <= 1 - FINISHED_SHARE:
+            self._remove(~self.running)
+
+    def _see_best(self, rows: torch.Tensor, best: SearchState) -> None:
+        self.records.see(rows, best.objective, self.problem.inputs(best.points))
+
+    def _draw(self, asking: np.ndarray) -> None:
+        """Draw the first points of the next attempt of these victims, a mask."""
+        near, rows, restarts = on_host(self._near(), self.rows, self.best.restarts)
+        for place in np.flatnonzero(asking & ~near):
+            self.drawn[place] = self.draw(int(rows[place]), int(restarts[place]) + 1)
+        self.ready |= torch.from_numpy(asking).to(self.ready.device)
+
+    def _state(self, ledger: SearchState | None = None) -> dict[str, torch.Tensor | np.ndarray]:
+        """Return the state that the next step depends on; at the end, the result alone."""
         parts: dict[str, Mapping[str, torch.Tensor | np.ndarray]] = {
-            "ledger": vars(self.ledger),
+            "ledger": vars(ledger or self.ledger()),
             "records": self.records.state(),
         }
-        if self.running.any():
+        if self.left:
             parts |= {
                 "live": {name: getattr(self, name) for name in self.LIVE},
                 "attempt": vars(self.attempt),
+                "evaluation": vars(self.evaluation),
                 "optimizer": self.optimizer.state(),
             }
         named = {f"{part}.{name}": value for part in parts for name, value in parts[part].items()}
@@ -151,77 +308,38 @@ class Search:
             group, _, name = key.partition(".")
             groups[group][name] = torch.from_numpy(value).to(device)
         self.number = int(state["number"])
-        self.ledger = SearchState(**groups["ledger"])
+        ledger = SearchState(**groups["ledger"])
         records = {name: value.cpu().numpy() for name, value in groups["records"].items()}
         self.records.resume(records)
-        if not groups["live"]:
-            self.running = torch.zeros_like(self.running)
+        self.left = bool(groups["live"])
+        if not self.left:
+            self.best = ledger
             return
         for name, tensor in groups["live"].items():
             setattr(self, name, tensor)
         vars(self.attempt).update(groups["attempt"])
+        self.evaluation = Evaluation(**groups["evaluation"])
         self.optimizer.resume(groups["optimizer"])
         self.problem = self.problem.keep(self.rows)
+        self.best = ledger.of(self.rows)
+        others = torch.ones_like(ledger.converged).index_fill_(0, self.rows, False).nonzero()[:, 0]
+        self.removed = [(others, ledger.of(others))]
 
-    def _advance(self, evaluation: Evaluation, spent: bool) -> None:
-        """Update the best points; stop finished victims, restart failed ones, move the others."""
-        failed = self.attempt.judge(evaluation, self.parts.patience) & self.running
-        converged = self._note(evaluation)
-        left = self.ledger.restarts[self.rows] < self.parts.restarts
-        # a reset of the optimizer's memory close to convergence does not count as a restart
-        may_restart = left | (self._near(self.rows) & (self.parts.restarts > 0))
-        finished = self.running & (converged | (failed & ~may_restart) | spent)
-        if finished.any():
-            rows = self.rows[finished]
-            self.running = self.running & ~finished
-            inputs = self.problem.inputs(self.ledger.points[self.rows])
-            self.records.see(rows, self.ledger.objective[rows], inputs[finished])
-            if not self.running.any():
-                return
-        again = failed & may_restart & self.running
-        self.points = self.optimizer.advance(self.problem, self.points, evaluation, self.running)
-        if self.parts.box:
-            self.problem.clip(self.points)
-        if again.any():
-            self._restart(again)
-        if self.running.float().mean() <= 1 - FINISHED_SHARE:
-            self._keep(self.running)
-
-    def _near(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.ledger.distance[rows] <= NEAR
-
-    def _note(self, evaluation: Evaluation) -> torch.Tensor:
-        """Update counters, best points and convergence; Shape (V), a mask of converged victims."""
-        ledger, live = self.ledger, self.running
-        ledger.evaluations[self.rows[live]] += 1
-        better = live & (evaluation.objective < ledger.objective[self.rows])
-        rows = self.rows[better]
-        ledger.points[rows] = self.points[better]
-        ledger.distance[rows] = evaluation.distance[better]
-        ledger.objective[rows] = evaluation.objective[better]
-        if self.parts.threshold is None:
-            return torch.zeros_like(live)
-        converged = live & (evaluation.distance <= self.parts.threshold)
-        ledger.converged[self.rows[converged]] = True
-        return converged
-
-    def _restart(self, again: torch.Tensor) -> None:
-        rows = self.rows[again]
-        near = self._near(rows)  # these go on from their best points
-        self.ledger.restarts[rows] += ~near
-        self.optimizer.restart(again)
-        self.attempt.restart(again)
-        places = zip(rows.tolist(), near.tolist(), self.ledger.restarts[rows].tolist(), strict=True)
-        self.points[again] = torch.stack(
-            [self.ledger.points[row] if close else self.draw(row, n) for row, close, n in places]
-        )
-
-    def _keep(self, rows: torch.Tensor) -> None:
+    def _remove(self, finished: torch.Tensor) -> None:
+        """Take victims that have finished out of the batch; Shape (V), a mask."""
+        self.removed.append((self.rows[finished], self.best.of(finished)))
+        self._see_best(*self.removed[-1])
+        rows = ~finished
+        self.best = self.best.of(rows)
         self.problem = self.problem.keep(rows)
         self.optimizer.keep(rows)
         self.attempt.keep(rows)
+        self.evaluation = Evaluation(
+            **{name: value[rows] for name, value in vars(self.evaluation).items()}
+        )
         for name in self.LIVE:
             setattr(self, name, getattr(self, name)[rows])
+        self.step.renew()
 
 
 def snapshot_iterations(iterations: int) -> list[int]:
@@ -246,6 +364,9 @@ class Records:
     """Objective of V victims at up to `RECORDS` iterations, and snapshots of the first few.
 
     From the shape (V, N, *sample shape), and the largest number of victims with snapshots.
+
+    Attributes:
+        noted: tensors on a device that wait for `flush`, three for each iteration.
     """
 
     def __init__(
@@ -255,17 +376,39 @@ class Records:
         _, self.moments = kept_snapshots(shape[1:], iterations)
         self.objective: list[np.ndarray] = []
         self.pictures: list[np.ndarray] = []
+        self.noted: list[torch.Tensor] = []
+        self._noted_at: list[int] = []
         self._values = np.full(shape[0], np.finfo(np.float64).max)
         self._shown = np.zeros((min(shape[0], most_shown), *shape[1:]), np.float32)
 
+    def note(
+        self, iteration: int, rows: torch.Tensor, objective: torch.Tensor, inputs: torch.Tensor
+    ) -> None:
+        """Note the state of W victims at an iteration on their device, to be recorded by `flush`.
+
+        Rows rise, so that those with snapshots come first.
+        """
+        most = len(self._shown) if self._reached(iteration)[1] > self._covered[1] else 0
+        self.noted += [rows, objective, inputs[:most].clone()]
+        self._noted_at.append(iteration)
+
+    def flush(self, copies: Sequence[np.ndarray]) -> None:
+        """Record what was noted, from copies of `noted` on the host."""
+        for number, iteration in enumerate(self._noted_at):
+            self._see(*copies[3 * number : 3 * number + 3])
+            self.record(iteration)
+        self.noted, self._noted_at = [], []
+
     def see(self, rows: torch.Tensor, objective: torch.Tensor, inputs: torch.Tensor) -> None:
         """Note the state of W victims; objectives, Shape (W), that are not finite are ignored."""
-        values, victims = objective.double().cpu().numpy(), rows.cpu().numpy()
+        self._see(*on_host(rows, objective, inputs[: len(self._shown)]))
+
+    def _see(self, victims: np.ndarray, values: np.ndarray, pictures: np.ndarray) -> None:
         finite = np.isfinite(values)
         self._values[victims[finite]] = values[finite]
+        victims = victims[: len(pictures)]
         shown = victims < len(self._shown)
-        pictures = torch.nan_to_num(inputs[torch.as_tensor(shown)].clamp(0, 1))
-        self._shown[victims[shown]] = pictures.float().cpu().numpy()
+        self._shown[victims[shown]] = np.nan_to_num(pictures[shown].clip(0, 1))
 
     def state(self) -> dict[str, np.ndarray]:
         """Return all noted and recorded values."""
@@ -283,8 +426,8 @@ class Records:
 
     def due(self, iteration: int) -> bool:
         """Return True if something is to be recorded at the beginning of this iteration."""
-        objectives, pictures = self._reached(iteration)
-        return objectives > len(self.objective) or pictures > len(self.pictures)
+        reached, covered = self._reached(iteration), self._covered
+        return reached[0] > covered[0] or reached[1] > covered[1]
 
     def record(self, iteration: int) -> None:
         """Record the values noted last, for every recording time up to this iteration."""
@@ -293,6 +436,13 @@ class Records:
             self.objective.append(self._values.copy())
         while len(self.pictures) < pictures:
             self.pictures.append(self._shown.copy())
+
+    @property
+    def _covered(self) -> tuple[int, int]:
+        """Numbers of objectives and of snapshots that are recorded or noted."""
+        if self._noted_at:
+            return self._reached(self._noted_at[-1])
+        return len(self.objective), len(self.pictures)
 
     def _reached(self, iteration: int) -> tuple[int, int]:
         return bisect_right(self.iterations, iteration), bisect_right(self.moments, iteration)

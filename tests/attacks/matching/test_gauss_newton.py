@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gleak.attacks.dlg import CPL
+from gleak.attacks.matching import gauss_newton as module
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gauss_newton import (
     GaussNewton,
@@ -49,6 +50,21 @@ def test_samples_are_recovered(
     found = match(observation.of_victim(1), gauss_newton(order=order))
     assert found.converged.all()
     assert abs(torch.from_numpy(found.inputs[0]) - inputs[1]).max() < 1e-2
+
+
+@pytest.mark.parametrize("between", [7, 20])
+def test_rare_looks_at_the_remainder_change_no_step(monkeypatch: pytest.MonkeyPatch, between: int):
+    random = torch.Generator().manual_seed(0)
+    matrix = torch.randn(12, 9, generator=random, dtype=torch.double)
+    here = Linearisation(lambda x: matrix @ x - 1, torch.zeros(9, dtype=torch.double))
+    products: list[int] = []
+    times = here.times
+    monkeypatch.setattr(here, "times", lambda d: (products.append(1), times(d))[1])
+    expected = damped_step(here, here.slope, 0.1, 1e-6, 300)
+    needed = len(products)
+    monkeypatch.setattr(module, "evaluations_between_looks", lambda device: between)
+    assert torch.equal(damped_step(here, here.slope, 0.1, 1e-6, 300), expected)
+    assert needed < len(products) - needed == -(-needed // between) * between
 
 
 def test_their_sum_of_squares_is_the_distance(make_observation: Make, gauss_newton: Make):

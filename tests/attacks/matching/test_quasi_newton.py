@@ -61,6 +61,7 @@ def advance(search: OptimizerState, points: Tensor, scales: Tensor, steps: int) 
     for _ in range(steps):
         points = points.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(curved(scales)(points).sum(), points)
+        search.prepare()
         points = search.step(points.detach(), gradient)
     return points.detach()
 

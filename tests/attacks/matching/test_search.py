@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matching.optimizers import Adam
+from gleak.attacks.matching import search as module
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.optimizers import SGD, Adagrad, Adam, OptimizerSpec
+from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.quasi_newton import LBFGS
 from gleak.attacks.matching.search import (
     NEAR,
@@ -26,7 +29,10 @@ from gleak.attacks.matching.search import (
     snapshot_iterations,
 )
 from gleak.runtime.checkpointing import Journal
+from gleak.runtime.gpu_loop import GPU_EVALUATIONS, WARM_UP, on_host
 from gleak.runtime.progress import Progress
+from gleak.runtime.virtual_gpu import DEVICE, VirtualGPU
+from tests.runtime.recorded_graph import recorded_graph
 
 Make = Callable[..., Any]
 
@@ -50,6 +56,26 @@ def run(bowl: Any, draw: Draws | None = None) -> tuple[SearchState, Records, Sea
     search = Search(bowl, draw or Draws(), records)
     with Progress(bowl.parts.iterations, "test") as progress:
         return search.run(progress, Journal().part()), records, search
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Look every 20 evaluations and replay graphs; returns a list of "capture" and "replay"."""
+    events: list[str] = []
+
+    def capture(function: Callable[[], None]) -> Callable[[], None]:
+        replay = recorded_graph(function)
+        events.append("capture")
+
+        def replayed() -> None:
+            events.append("replay")
+            replay()
+
+        return replayed
+
+    monkeypatch.setattr(module, "graph_capture", lambda device: capture)
+    monkeypatch.setattr(module, "evaluations_between_looks", lambda device: GPU_EVALUATIONS)
+    return events
 
 
 def test_the_books_hold_the_best_point_found(make_bowl: Make):
@@ -217,3 +243,113 @@ def test_without_shown_victims_no_images_are_kept():
     records.record(10)
     assert records.state()["pictures"].size == 0
     assert records.state()["objective"].min() == 1
+
+
+OPTIMIZERS = [
+    Adam(lr=0.1, signed=True, schedule="steps"),
+    Adam(lr=0.1, schedule="cosine"),
+    SGD(lr=0.1),
+    Adagrad(lr=0.5),
+    LBFGS(inner=2, lr=0.3),
+    LBFGS(inner=3, lr=0.3, history=3),
+]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "to the end": {},
+    "threshold": {"threshold": 1e-2},
+    "restarts": {"threshold": 1e-2, "restarts": 3, "patience": 25},
+    "box": {"threshold": 1e-2, "restarts": 1, "box": True},
+}
+
+
+def assert_same(one: tuple[SearchState, Records, Search], other: Any) -> None:
+    for name, value in vars(one[0]).items():
+        assert torch.equal(value, getattr(other[0], name)), name
+    assert np.array_equal(one[1].objective, other[1].objective)
+    assert np.array_equal(one[1].pictures, other[1].pictures)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_gpu_that_is_not_waited_for_gives_the_same_result(
+    make_bowl: Make,
+    request: pytest.FixtureRequest,
+    setting: str,
+    optimizer: OptimizerSpec,
+):
+    """Also where a victim restarts far off, and where finished ones are taken out."""
+    parts = {"optimizer": optimizer, "iterations": 80, **SETTINGS[setting]}
+    targets, lost = [*TARGETS, [0.3, 0.4], [0.0, 0.0]], {(1, 0): [99.0, 0.0]}
+    expected = run(make_bowl(targets, **parts), Draws(lost))
+    events = request.getfixturevalue("as_on_a_gpu")
+    assert_same(run(make_bowl(targets, **parts), Draws(lost)), expected)
+    if setting == "to the end":
+        captures, moves = events.count("capture"), 80 * optimizer.evaluations_per_iteration
+        assert captures == (5 if optimizer == OPTIMIZERS[4] else 1), "histories are doubled"
+        assert events.count("replay") == moves - captures * WARM_UP
+
+
+def test_real_gradients_are_matched_by_graphs_with_the_same_result(
+    make_observation: Make, make_parts: Make, request: pytest.FixtureRequest
+):
+    observation, _, _ = make_observation()
+    parts = make_parts(
+        labels="joint", optimizer=LBFGS(inner=4), iterations=6, priors=(TotalVariation(0.1),)
+    )
+    problem = GradientMatching.of(observation, parts)
+
+    def search() -> tuple[SearchState, Records, Search]:
+        draws = torch.rand(3, problem.unknowns, generator=torch.Generator().manual_seed(0))
+        records = Records((3, *problem.shape), parts.iterations)
+        found = Search(problem, lambda row, attempt: draws[row].clone(), records)
+        with Progress(parts.iterations, "test") as progress:
+            return found.run(progress, Journal().part()), records, found
+
+    expected = search()
+    assert (expected[0].objective < 0.9).all()
+    events = request.getfixturevalue("as_on_a_gpu")
+    assert_same(search(), expected)
+    assert "replay" in events
+
+
+def test_a_search_lost_twice_between_looks_waits_for_the_next(
+    make_bowl: Make, as_on_a_gpu: list[str]
+):
+    draw = Draws({(0, 0): [99.0, 0.0], (0, 1): [99.0, 0.0]})
+    ledger, _, _ = run(make_bowl(TARGETS[:2], restarts=3, threshold=1e-2), draw)
+    assert ledger.restarts.tolist() == [2, 0]
+    assert ledger.converged.all()
+    alone, _, _ = run(make_bowl(TARGETS[:1], threshold=1e-2))
+    waited = ledger.evaluations[0] - alone.evaluations[0]
+    assert 2 < waited <= GPU_EVALUATIONS + 1
+    assert draw.asked == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
+def test_a_gpu_is_waited_for_once_in_twenty_evaluations(
+    make_bowl: Make, monkeypatch: pytest.MonkeyPatch, optimizer: OptimizerSpec
+):
+    def running(*tensors: Tensor) -> list[np.ndarray]:
+        copies = on_host(*tensors)
+        for known in (copies[0], copies[2]):  # all run, and have a point to restart from
+            known[:] = True
+        return copies
+
+    monkeypatch.setattr(module, "evaluations_between_looks", lambda device: GPU_EVALUATIONS)
+    monkeypatch.setattr(module, "on_host", running)
+    parts = {"optimizer": optimizer, "restarts": 3, "threshold": 1e-2, "patience": 9, "box": True}
+    bowl = make_bowl(TARGETS, **parts)
+    with VirtualGPU(10**8) as gpu, Progress(60, "test") as progress:
+        bowl.observed = {name: value.to(DEVICE) for name, value in bowl.observed.items()}
+        search = Search(
+            bowl, lambda row, attempt: torch.zeros(2).to(DEVICE), Records((4, 1, 2), 60)
+        )
+        search._evaluate()
+        search._count()
+        before = gpu.synchronisations
+        search._advance()
+        assert search.number == 1 + GPU_EVALUATIONS
+        assert gpu.synchronisations == before
+        assert search.records.noted, "what is recorded waits for the next look"
+        search._look(progress)
+        assert gpu.synchronisations == before + 1
+        assert search.left

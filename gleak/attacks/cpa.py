@@ -20,6 +20,7 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 from gleak.runtime.checkpointing import Part, strip_prefix
+from gleak.runtime.gpu_loop import GraphedCall, graph_capture
 from gleak.runtime.progress import Progress
 
 Term = Callable[["torch.Tensor"], "torch.Tensor"]
@@ -140,7 +141,7 @@ def descend(
     Returns:
         Matrices with the least objective among the checked iterations, and that objective.
     """
-    points, number = first.flatten(1), 0
+    points, number = first.flatten(1).clone(), 0
     rule = optimizer.begin(points, iterations)
     best, least = points.clone(), points.new_full((len(points),), torch.inf)
     spent, resting = torch.zeros(len(points)).long(), torch.zeros(len(points)).bool()
@@ -160,9 +161,17 @@ def descend(
         own = {"points": points, "best": best, "least": least, "spent": spent, "resting": resting}
         return {"number": torch.tensor(number), **own, **moments}
 
+    values, gradients = (found.clone() for found in objective.evaluate(points.view_as(first)))
+
+    def step() -> None:
+        points.copy_(rule.step(points, gradients.flatten(1)))
+        found = objective.evaluate(points.view_as(first))
+        values.copy_(found[0])
+        gradients.copy_(found[1])
+
+    move = GraphedCall(step, graph_capture(points.device))
     with Progress(iterations, "unmixing") as progress, part.stepping():
         for _ in part.steps(lambda: not over(), state):
-            values, gradients = objective.evaluate(points.view_as(first))
             if number % CHECKED_EVERY == 0 or number == iterations:
                 running = ~resting.to(values.device)
                 stalled = -torch.inf if tolerance is None else tolerance * values.abs()
@@ -174,8 +183,9 @@ def descend(
                 progress.advance(number - progress.done, objective=values.mean().item())
             number += 1
             if not over():
-                rule.prepare()
-                points = rule.step(points, gradients.flatten(1))
+                if rule.prepare():
+                    move.renew()
+                move()
         part.keep(state())
     return Unmixing(best.view_as(first), spent, least)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -20,6 +21,7 @@ from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White, whiten
 from gleak.core.registry import load, parse
 from gleak.runtime.checkpointing import Journal, Part
 from tests.attacks.cases import Make, psnr
+from tests.runtime.recorded_graph import recorded_graph
 
 NAMES = sorted(n for n, cls in load("attack").items() if issubclass(cls, cpa.CocktailParty))
 SHAPE, FEATURES, COUNT = (1, 5, 8), 40, 3
@@ -308,6 +310,26 @@ def test_the_search_is_that_of_torchs_adam(iterations: int) -> None:
     assert found.objective.item() == pytest.approx(least)
     assert found.iterations.tolist() == [iterations]
     assert least < seen[0][0]
+
+
+@pytest.mark.parametrize("text", ["cpa", "cpa_fi"])
+def test_its_iterations_replayed_as_a_graph_have_the_same_result(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    objective = parse("attack", text).objective(WHITE, SHAPE)
+    search = partial(cpa.descend, objective, MATRICES, Adam(lr=0.02), 70, 1e-3)
+    expected = search(part())
+    captured: list[Callable[[], None]] = []
+
+    def capture(function: Callable[[], None]) -> Callable[[], None]:
+        captured.append(recorded_graph(function))
+        return captured[-1]
+
+    monkeypatch.setattr(cpa, "graph_capture", lambda device: capture)
+    found = search(part())
+    assert len(captured) == 1
+    for name, value in vars(expected).items():
+        assert torch.equal(getattr(found, name), value), name
 
 
 def test_the_best_matrix_that_was_looked_at_is_kept() -> None:

@@ -95,9 +95,9 @@ def observe(cell: Cell, device: torch.device = CPU) -> tuple[Observation, Tensor
     labels = torch.randint(classes, (victims, samples), generator=stream)
     if client.labels == "unique":
         labels = torch.rand(victims, classes, generator=stream).argsort(1)[:, :samples]
-    labels = labels.sort(1).values.numpy()
+    labels = labels.sort(1).values
     running = client.run(network)
-    sent = Simulation(client, cell.defense, running, truth.numpy(), labels, seed=0).run()
+    sent = Simulation(client, cell.defense, running, truth.numpy(), labels.numpy(), seed=0).run()
     knowledge = {
         each.knowledge.name: each.knowledge.build(each.dataset.shape, classes).eval()
         for each in cell.pretrainings
@@ -107,7 +107,10 @@ def observe(cell: Cell, device: torch.device = CPU) -> tuple[Observation, Tensor
     observation = observation_of(
         Target(network, cell.dataset.modality, shape, classes, str(cell)),
         Update(protocol=client.protocol, update=read, broadcast=sent.broadcast),
-        {name: Granted(grant=name, values=labels) for name in cell.attack.grants & {"labels"}},
+        {
+            name: Granted(grant=name, values=labels.numpy())
+            for name in cell.attack.grants & {"labels"}
+        },
         only=only,
         where="",
         seed=0,

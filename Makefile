@@ -9,6 +9,7 @@
 #   make bench    timings, and this machine's speed          make test-nightly  all of these, docs-check, rehearsals, report
 #   make docs     the documentation in docs/_build/html      make docs-check    that, and each page opened in Chromium
 #   make clean    deletes the environments                   make fuzz          INPUTS malformed artifacts read (default 100,000)
+#   make gpu-check  a GPU's results against a CPU's, its speed and memory, in half an hour
 #   make schemas  the JSON Schemas of studies, configuration, deployments and report.json, for editors
 
 PYTHON ?= python3
@@ -27,7 +28,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 CONTRACTS := $(wildcard tests/*/test_*contract.py)
 PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n auto
 
-.PHONY: schemas help demo figures lint check test test-slow test-all test-slurm test-flower test-nightly fuzz setup weights results report bench graph docs docs-check clean
+.PHONY: schemas help demo figures lint check test test-slow test-all test-slurm test-flower test-nightly fuzz setup weights results report bench gpu-check graph docs docs-check clean
 
 # The library with EXTRAS, in the versions of the lock file, in the folder of the target.
 define install_library
@@ -97,6 +98,9 @@ report: figures
 bench: $(READY)
 	$(BIN)/gleak plan --measure
 	OMP_NUM_THREADS=1 $(BIN)/pytest benchmarks --benchmark-json=benchmarks/latest.json $(ARGS)
+
+gpu-check: $(READY)
+	$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 graph: $(READY)
 	$(BIN)/python docs/draw_rulegraph.py docs/rulegraph.svg

@@ -1,6 +1,7 @@
 """Gradient matching as a plain PyTorch loop, one victim after the other: the unit of all ratios.
 
-Written with `torch.autograd` and `torch.optim` only. Seconds are CPU seconds of this process.
+Written with `torch.autograd` and `torch.optim` only. Seconds are CPU seconds of this process by
+default.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def seconds_of_matching(
     optimizer: str,
     distance: str,
     iterations: int,
+    clock: Callable[[], float] = time.process_time,
 ) -> float:
     """Return the seconds of one evaluation for one victim with one sample.
 
@@ -48,10 +50,12 @@ def seconds_of_matching(
         shape: of the sample.
         optimizer, distance: keys of `OPTIMIZERS` and `DISTANCES`.
         iterations: number of steps.
+        clock: of the seconds; on a GPU one that waits for it.
     """
     parameters = [parameter.requires_grad_() for parameter in network.parameters()]
     label = sent[-1].argmin()[None]
-    dummy = torch.rand(1, *shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    drawn = torch.rand(1, *shape, generator=torch.Generator().manual_seed(0))
+    dummy = drawn.to(label.device).requires_grad_()
     chosen = OPTIMIZERS[optimizer]([dummy])
     evaluations = 0
 
@@ -63,10 +67,10 @@ def seconds_of_matching(
         (dummy.grad,) = torch.autograd.grad(apart, [dummy])
         return apart
 
-    began = time.process_time()
+    began = clock()
     for _ in range(iterations):
         chosen.step(evaluate)
-    spent = time.process_time() - began
+    spent = clock() - began
     network.requires_grad_(False)
     return spent / evaluations
 

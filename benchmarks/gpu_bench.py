@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import SIGTERM, raise_signal
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Granted, Update
+from gleak.attacks import cpa
+from gleak.attacks.matching import search
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.problem import CodedProblem, Problem
 from gleak.attacks.observation import Observation
@@ -329,19 +332,26 @@ def tf32() -> Iterator[None]:
 
 
 @contextmanager
-def without_graphs() -> Iterator[bool]:
-    """Switch CUDA graphs off in the block; yields False if this version of gleak has none."""
-    yield False
+def without_graphs() -> Iterator[None]:
+    """Start kernels one by one in the block, and replay no CUDA graph."""
+    with (
+        patch.object(search, "graph_capture", return_value=None),
+        patch.object(cpa, "graph_capture", return_value=None),
+    ):
+        yield
 
 
 @contextmanager
-def warned() -> Iterator[list[str]]:
-    """Collect what gleak warns of in the block."""
+def logged(level: int = logging.WARNING) -> Iterator[list[str]]:
+    """Collect what gleak logs in the block, from a level on."""
     told: list[str] = []
-    handler, logger = logging.Handler(), logging.getLogger("gleak")
+    handler, logger = logging.Handler(level), logging.getLogger("gleak")
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
+    before = logger.level
+    logger.setLevel(level)
     try:
         yield told
     finally:
+        logger.setLevel(before)
         logger.removeHandler(handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,12 +18,12 @@ from benchmarks.gpu_bench import (
     Bench,
     Watched,
     cell_of,
+    logged,
     observe,
     placed,
     problem_of,
     study_cell,
     tf32,
-    warned,
     with_fields,
     without_graphs,
 )
@@ -215,6 +216,28 @@ def repeat(bench: Bench) -> Iterator[Finding]:
         )
 
 
+@step(part=1, expected=30, limit=70)
+def graphs(bench: Bench) -> Iterator[Finding]:
+    """Steps of searches are captured as CUDA graphs, and have the same bits as without."""
+    cells = [(path, 30) for path in (LENET.format(4), RESNET.format(4), ROG)]
+    cells.append((UNMIXED.format(4, "cpa"), 100))
+    for path, iterations in cells[:: 3 if bench.small else 1]:
+        cell = with_fields(cell_of(path), "attack", iterations=2 if bench.small else iterations)
+        seen, _ = observe(cell)
+        with logged(logging.INFO) as told:
+            found = reconstruct(cell.attack, placed(seen, bench.device), 0)
+        with without_graphs():
+            expected = reconstruct(cell.attack, placed(seen, bench.device), 0)
+        refused = [line for line in told if "no CUDA graph" in line]
+        equal = same_bits(found, expected)
+        yield Finding(
+            f"{cell.model} by {cell.attack.name}",
+            equal and not refused if bench.gpu else None,
+            "; ".join(refused) or f"{'the same' if equal else 'other'} bits",
+            "captured, and the same bits: a graph repeats the kernels of a step",
+        )
+
+
 @step(part=1, expected=40, limit=60)
 def resume(bench: Bench) -> Iterator[Finding]:
     """A search that SIGTERM ended half way and that is resumed has the same bits."""
@@ -278,7 +301,7 @@ def memory(bench: Bench) -> Iterator[Finding]:
         cell: Cell, capacity: int | None = None, known: dict[str, Any] = methods
     ) -> tuple[Reconstruction | None, int, str]:
         observation = bench.prepared(cell)
-        with warned() as told, bench.memory(capacity) as peak:
+        with logged() as told, bench.memory(capacity) as peak:
             result, _ = bench.attack_once(cell, observation, known)
             return result, peak(), "; ".join(told)
 
@@ -409,14 +432,14 @@ def speed(bench: Bench) -> Iterator[Finding]:
         )
         per = optimizer.evaluations_per_iteration * number
         each = bench.per_iteration(cell, seen, budgets, bench.seconds) / per
-        with without_graphs() as off:
-            without = bench.per_iteration(cell, seen, budgets, bench.seconds) / per if off else 0
+        with without_graphs():
+            without = bench.per_iteration(cell, seen, budgets, bench.seconds) / per
         yield Finding(
             f"{cell.model} by {cell.attack.name}, {number} victims",
             each < plain if bench.gpu and number > 1 else None,
             f"{1e3 * each:.3g} ms a victim and evaluation, "
-            + (f"{1e3 * without:.3g} without graphs, " if off else "no graphs in this version, ")
-            + f"{1e3 * plain:.3g} by plain autograd (ratio {each / plain:.2g})",
+            f"{1e3 * without:.3g} without graphs, "
+            f"{1e3 * plain:.3g} by plain autograd (ratio {each / plain:.2g})",
             "several victims at once: less than one after the other by plain autograd",
         )
 

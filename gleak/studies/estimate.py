@@ -151,11 +151,11 @@ def gpu_quarters(rule: str, subject: Subject, device: str) -> int:
 def _computes_on_gpu(rule: str, subject: Subject) -> bool:
     if not STAGES[rule].gpu or isinstance(subject, Pretraining):
         return STAGES[rule].gpu
-    specs = cell_of(subject).specs
-    return "attack" not in specs or cell_of(subject).attack.uses_gpu
+    specs = attacked_cell(subject).specs
+    return "attack" not in specs or attacked_cell(subject).attack.uses_gpu
 
 
-def cell_of(subject: Cell | Shard | StudyPart) -> Cell:
+def attacked_cell(subject: Cell | Shard | StudyPart) -> Cell:
     """Return the cell that is attacked, also by a share of it or in trials of a search."""
     if isinstance(subject, Shard):
         return subject.cell

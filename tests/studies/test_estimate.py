@@ -29,7 +29,7 @@ from gleak.studies.estimate import (
     WEIGHT_WORK,
     Job,
     Plan,
-    cell_of,
+    attacked_cell,
     describe_assumptions,
     describe_jobs,
     describe_searches,
@@ -371,7 +371,7 @@ def test_searches_and_trainings_of_knowledge_get_a_gpu_by_their_work() -> None:
     study = load_study(REPOSITORY / "tests" / "workflow" / "studies" / "tuned.yaml")
     part = StudyPart(study, "quick", "search", "label")
     assert [gpu_quarters("search", part, device) for device in ("auto", "cuda")] == [0, 1]
-    assert cell_of(part) == part.search.cell
+    assert attacked_cell(part) == part.search.cell
     brief, long = (
         Pretraining(parse("dataset", "photos"), parse("knowledge", f"tagger+steps={steps}"))
         for steps in (1, 10**6)

@@ -73,6 +73,7 @@ if GPUS and "gpu_quarters" not in workflow.global_resources:
 
 
 resource_scopes:
+    gpu="local",
     gpu_quarters="local",
 
 

@@ -47,3 +47,15 @@ def test_a_gpu_that_torch_does_not_see_stops_the_job_and_no_other(
     given = r"was given a GPU \(SLURM_.*GPUS=0, .*CUDA_VISIBLE_DEVICES=0\), but torch \S+, built"
     assert re.search(given, log)
     assert log.count("\n") == 1
+
+
+def test_attacks_of_a_group_use_one_gpu(
+    records: dict[str, Record], submitting: Project, cluster: Cluster
+) -> None:
+    targets = [
+        f"results/artifacts/{SENT}/dlg+iterations={count}/reconstruction.h5" for count in (2, 3)
+    ]
+    group = ("--groups", "attack=cells", "--group-components", "cells=2")
+    submitting.run(*targets, *group, "--set-resources", "attack:gpu=1")
+    (record,) = (record for record in cluster.records() if record.job == "rule_cells_attack")
+    assert record.gpus == 1

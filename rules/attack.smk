@@ -19,7 +19,7 @@ rule attack_shard:
     conda:
         "../envs/gleak.yaml"
     resources:
-        **resources("attack_shard"),
+        **resources("attack_shard", share_of),
     params:
         **keyed_on("attack_shard"),
         seed=SETTINGS.seed,

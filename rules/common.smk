@@ -9,7 +9,7 @@ from snakemake.logging import logger
 from gleak.artifacts.update import GRANTS
 from gleak.studies.cell import TRUTH, Cell
 from gleak.studies import stage_files
-from gleak.studies.stage_files import Made, StudyPart
+from gleak.studies.stage_files import Made, Shard, StudyPart
 from gleak.studies.stages import STAGES, path_of, paths_of
 from gleak.studies.targets import refused_targets
 from gleak.core.errors import GleakError
@@ -17,7 +17,8 @@ from gleak.core.markup import to_json, to_report
 from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
 from gleak.studies.own_models import check_own_model
-from gleak.studies.estimate import model_bytes, update_bytes
+from gleak.studies.estimate import attacked_cell, gpu_quarters, model_bytes, update_bytes
+from gleak.runtime.gpu_slots import QUARTERS, visible_gpus
 from gleak.runtime.hub_weights import is_unaltered
 from gleak.runtime.logs import quarantine
 from gleak.runtime.source_digest import source_digest
@@ -63,6 +64,17 @@ ATTACKED = f"{SENT}/{{attack}}"
 SHARD = f"{ATTACKED}/shards/{{shard}}-of-{{shards}}"
 KNOWLEDGE = f"{RESULTS}/knowledge/{{dataset}}/{{knowledge}}"
 STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
+
+
+# Jobs that run on this machine share its GPUs; those submitted to a cluster get what they ask for.
+GPUS = visible_gpus() if workflow.is_main_process and SETTINGS.device != "cpu" else []
+if GPUS and "gpu_quarters" not in workflow.global_resources:
+    workflow.register_resource("gpu_quarters", QUARTERS * len(GPUS))
+
+
+resource_scopes:
+    gpu="local",
+    gpu_quarters="local",
 
 
 wildcard_constraints:
@@ -130,14 +142,24 @@ evaluators = reading(lambda cell: stage_files.knowledge_of(cell.evaluators))
 
 
 def resources(rule, subject=cell):
-    """Return the resources of a stage's jobs; `subject` parses the wildcards into a cell."""
+    """Return the resources of a stage's jobs; `subject` parses the wildcards.
+
+    A job asks for a GPU (`gpu`) and, where this machine has any, for quarters of one.
+    """
     stage, memory = STAGES[rule], STAGES[rule].memory
     copied = {"update": update_bytes, "model": model_bytes}[memory.of]
 
     def megabytes(wildcards):
-        return memory.base + memory.copies * copied(subject(wildcards)) // 10**6
+        return memory.base + memory.copies * copied(attacked_cell(subject(wildcards))) // 10**6
 
-    gpu = {"gpu": int(SETTINGS.device == "cuda")} if stage.gpu != "none" else {}
+    def quarters(wildcards):
+        return gpu_quarters(rule, subject(wildcards), SETTINGS.device)
+
+    gpu = {}
+    if stage.gpu and SETTINGS.device != "cpu":
+        gpu["gpu"] = lambda wildcards: min(1, quarters(wildcards))
+        if GPUS:
+            gpu["gpu_quarters"] = quarters
     return {"mem_mb": megabytes if memory.copies else memory.base, "runtime": stage.minutes, **gpu}
 
 

@@ -39,8 +39,7 @@ class ForkedScript(python_scripts.PythonScript):
     def execute_script(self, fname, edit=False):
         """Run the script with the environment variables that Snakemake would set."""
         own = self.conda_env or self.container_img or self.env_modules or self.shadow_dir
-        gpu = self.resources.get("gpu") and SETTINGS.device != "cpu"
-        if own or gpu or self.threads != 1:
+        if own or self.resources.get("gpu_quarters") or self.threads != 1:
             return super().execute_script(fname, edit)
         environment = {**os.environ, **ONE_THREAD}
         if folder := self.resources.get("tmpdir"):

@@ -15,7 +15,7 @@ rule train_knowledge:
     conda:
         "../envs/gleak.yaml"
     resources:
-        **resources("train_knowledge"),
+        **resources("train_knowledge", pretraining),
     params:
         specs=lambda w: json.dumps(pretraining(w).knowledge.resolved()),
         source=lambda w: source_of("train_knowledge", pretraining(w).components()),

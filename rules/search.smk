@@ -16,7 +16,7 @@ rule search:
     conda:
         "../envs/gleak.yaml"
     resources:
-        **resources("search", lambda w: search_of(w).cell),
+        **resources("search", searched),
     params:
         declared=lambda w: json.dumps(search_of(w).declared),
         specs=lambda w: json.dumps(search_of(w).resolved()),

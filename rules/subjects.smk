@@ -42,6 +42,11 @@ def data_dir(wildcards):
     return str(SETTINGS.data_dir)
 
 
+def share_of(wildcards):
+    """Return the share of a cell's victims that a job attacks."""
+    return Shard(cell(wildcards), int(wildcards.shard), int(wildcards.shards))
+
+
 def pretraining(wildcards):
     """Return the knowledge that a job trains, with its public dataset."""
     return checked(lambda: Pretraining.from_path(dict(wildcards.items())))

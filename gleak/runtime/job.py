@@ -1,4 +1,4 @@
-"""Log, CPU threads and provenance around the work of a stage."""
+"""Log, device, CPU threads and provenance around the work of a stage."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from gleak.runtime.device import prepare_cpu
+from gleak.runtime.gpu_slots import assigned
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 
 
 @contextmanager
 def job(snakemake: Any, folder: Path, **facts: Any) -> Iterator[dict[str, Any]]:
-    """Log a job, set its CPU threads, and record its cost in ``folder``.
+    """Log a job, set its device and CPU threads, and record its cost in ``folder``.
 
     Args:
-        snakemake: what Snakemake gives to a script.
+        snakemake: what Snakemake gives to a script; ``config["device"]`` becomes the job's.
         folder: folder of the output, which gets ``provenance.json``.
         **facts: further entries of ``provenance.json``.
 
@@ -30,7 +31,9 @@ def job(snakemake: Any, folder: Path, **facts: Any) -> Iterator[dict[str, Any]]:
     threads = snakemake.threads
     with (
         log_to(snakemake.log[0], snakemake.config["results_dir"]),
+        assigned(snakemake.resources, snakemake.config["device"]) as device,
         record(folder, threads=threads, **facts) as entries,
     ):
         prepare_cpu(threads)
+        snakemake.config["device"] = device
         yield entries

@@ -15,8 +15,8 @@ knowledge steps x batch_size x 3, a client 3 for each gradient of a sample, also
 parameters. Unmixing (seconds to minutes a victim) is not counted. Totals of the studies at the
 quick scale are within a factor of two of what was measured, single attacks within three.
 
-GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed 1e12 multiply-adds
-per second, as small networks do not saturate a GPU; a job with a GPU is not forked.
+GPU-hours are the time on a GPU of the jobs that get one (`gpu_quarters`), at an assumed 1e12
+multiply-adds per second, as small networks do not saturate a GPU; a job with a GPU is not forked.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
 compression, sparse updates, snapshots and secrets are not counted. Properties that only a dataset's
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,18 @@ from gleak.core.registry import parse
 from gleak.core.settings import Settings
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.audits.base import REACH_SAMPLES
+from gleak.runtime.gpu_slots import QUARTERS
 from gleak.simulation.grants import AUXILIARY
 from gleak.studies.cell import SCORED_BY, Cell
 from gleak.studies.machine import START_SECONDS, Machine
-from gleak.studies.stage_files import Made, StudyPart, table_of
+from gleak.studies.stage_files import Made, Shard, StudyPart, Subject, table_of
 from gleak.studies.stages import STAGES, jobs_behind, path_of
 from gleak.studies.study import Study
 
 RATE = 4e10
 GPU_RATE = 1e12
+GPU_WORTH = 60 * RATE
+"""Multiply-adds from which a job gets a GPU: a minute of a core; starting CUDA takes seconds."""
 CALL_SECONDS = 5e-3
 TOGETHER = "together"
 WEIGHT_WORK = 400
@@ -68,6 +71,7 @@ class Job:
         work: number of multiply-adds.
         calls: number of evaluations of a batch.
         bytes: size of its output files.
+        gpu: True if it gets a GPU.
     """
 
     rule: str
@@ -75,6 +79,7 @@ class Job:
     work: float = 0.0
     calls: float = 0.0
     bytes: int = 0
+    gpu: bool = False
 
     def seconds(self, machine: Machine) -> float:
         fixed = START_SECONDS[machine.start_method] + self.calls * CALL_SECONDS
@@ -119,7 +124,42 @@ def _job(made: Made, settings: Settings) -> Job:
     work, size = COSTS.get(made.rule, (no_cost, no_cost))
     output = path_of(Made(made.rule, first, made.subject), settings.results_dir)
     calls = CALLS.get(made.rule, no_cost)(made.subject)
-    return Job(made.rule, output, work(made.subject), calls, int(size(made.subject)))
+    gpu = gpu_quarters(made.rule, made.subject, settings.device) > 0
+    return Job(made.rule, output, work(made.subject), calls, int(size(made.subject)), gpu)
+
+
+def gpu_quarters(rule: str, subject: Subject, device: str) -> int:
+    """Return the quarters of a GPU that a job occupies, from 1 to 4, or 0 if it gets none.
+
+    They are the share of its time during which the GPU computes; in the rest it waits for calls.
+
+    Args:
+        rule: the job's rule.
+        subject: what the job is about.
+        device: "cpu": never a GPU; "cuda": for every job that can compute on one; "auto": for those
+            with at least `GPU_WORTH` multiply-adds.
+    """
+    if device == "cpu" or not _computes_on_gpu(rule, subject):
+        return 0
+    work = COSTS[rule][0](subject)
+    if device == "auto" and work < GPU_WORTH:
+        return 0
+    computing, waiting = work / GPU_RATE, CALLS.get(rule, no_cost)(subject) * CALL_SECONDS
+    return max(1, ceil(QUARTERS * computing / (computing + waiting))) if computing else 1
+
+
+def _computes_on_gpu(rule: str, subject: Subject) -> bool:
+    if not STAGES[rule].gpu or isinstance(subject, Pretraining):
+        return STAGES[rule].gpu
+    specs = attacked_cell(subject).specs
+    return "attack" not in specs or attacked_cell(subject).attack.uses_gpu
+
+
+def attacked_cell(subject: Cell | Shard | StudyPart) -> Cell:
+    """Return the cell that is attacked, also by a share of it or in trials of a search."""
+    if isinstance(subject, Shard):
+        return subject.cell
+    return subject.search.cell if isinstance(subject, StudyPart) else subject
 
 
 def describe_searches(study: Study, settings: Settings, machine: Machine) -> str:
@@ -184,9 +224,8 @@ def hours(plan: Plan, machine: Machine) -> float:
 
 
 def gpu_hours(plan: Plan, machine: Machine) -> float:
-    """Return the total time, in hours, of the jobs that use a GPU, if each has one."""
-    given = [job for job in plan if STAGES[job.rule].gpu == "requested"]
-    return sum(job.gpu_seconds(machine) for job in given) / 3600
+    """Return the total time, in hours, of the jobs that get a GPU."""
+    return sum(job.gpu_seconds(machine) for job in plan if job.gpu) / 3600
 
 
 def gigabytes(plan: Plan) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gleak.artifacts.update import GRANTS
 from gleak.knowledge.base import Pretraining
@@ -59,7 +59,7 @@ class Stage:
         reads_else: other inputs, in words, for the design page.
         code: module that does the work; jobs rerun if it changes.
         levels: levels whose specs do the work; jobs rerun if their code or fields change.
-        gpu: "optional": used where there is one; "requested": the SLURM profile asks for one.
+        gpu: True if jobs can compute on a GPU; see `gleak.studies.estimate.gpu_quarters`.
         log: name of the log file, with wildcards; ``<rule>`` unless given.
     """
 
@@ -72,7 +72,7 @@ class Stage:
     reads: Callable[[Any], Inputs] = lambda subject: {}
     levels: tuple[str, ...] = ()
     reads_else: str = ""
-    gpu: Literal["none", "optional", "requested"] = "none"
+    gpu: bool = False
     log: str = ""
 
     @property
@@ -139,7 +139,7 @@ STAGES: dict[str, Stage] = {
             reads=lambda cell: {"dataset": dataset_of(cell)},
             code="gleak.training.train_model",
             levels=("model", "training"),
-            gpu="requested",
+            gpu=True,
         ),
         Stage(
             "take_captured_model",
@@ -160,7 +160,7 @@ STAGES: dict[str, Stage] = {
             reads=lambda pretraining: {"dataset": dataset_of(pretraining)},
             code="gleak.knowledge.train_knowledge",
             levels=("knowledge",),
-            gpu="requested",
+            gpu=True,
         ),
         Stage(
             "craft_parameters",
@@ -180,7 +180,7 @@ STAGES: dict[str, Stage] = {
             reads=reads_of_clients,
             code="gleak.simulation.simulate",
             levels=("model", "client", "defense"),
-            gpu="optional",
+            gpu=True,
         ),
         Stage(
             "take_captured_update",
@@ -201,7 +201,7 @@ STAGES: dict[str, Stage] = {
             code="gleak.captures.take",
             levels=("model", "client"),
             reads_else="the truth of a capture",
-            gpu="optional",
+            gpu=True,
         ),
         Stage(
             "attack",
@@ -212,7 +212,7 @@ STAGES: dict[str, Stage] = {
             reads=reads_of_attack,
             code="gleak.attacks.run_attack",
             levels=("model", "attack"),
-            gpu="requested",
+            gpu=True,
         ),
         Stage(
             "attack_shard",
@@ -223,7 +223,7 @@ STAGES: dict[str, Stage] = {
             reads=lambda shard: reads_of_attack(shard.cell),
             code="gleak.attacks.run_attack",
             levels=("model", "attack"),
-            gpu="requested",
+            gpu=True,
             log="attack",
         ),
         Stage(
@@ -283,7 +283,7 @@ STAGES: dict[str, Stage] = {
             minutes=720,
             reads=reads_of_search,
             code="gleak.studies.search.run",
-            gpu="requested",
+            gpu=True,
             log="{search}.search",
             reads_else="what `attack` reads, and `private.h5` of victims from the train split",
         ),

@@ -13,19 +13,21 @@ from tests.slurm.cluster import CPUS, GPUS, NODES, Cluster, Record, at_once, sub
 STUDY = "tiny"
 LOCAL = {"all", "draw", "draw_table", "judge", "score_model", "tabulate"}
 ON_GPUS = {"train_model", "attack"}
+GPUS_GIVEN = ("--set-resources", *(f"{rule}:gpu=1" for rule in sorted(ON_GPUS)))
+"""The study is too small to ask for them."""
 
 
 @pytest.fixture(scope="module")
 def planned(submitting: Project) -> list[Job]:
     """What a dry run says before the run."""
-    jobs = submitting.run("--dry-run", studies=STUDY).jobs
+    jobs = submitting.run("--dry-run", *GPUS_GIVEN, studies=STUDY).jobs
     return [job for job in jobs if job.rule not in LOCAL]
 
 
 @pytest.fixture(scope="module")
 def ran(planned: list[Job], submitting: Project) -> Result:
     """The run."""
-    return submitting.run(studies=STUDY)
+    return submitting.run(*GPUS_GIVEN, studies=STUDY)
 
 
 @pytest.fixture(scope="module")

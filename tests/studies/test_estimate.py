@@ -29,11 +29,13 @@ from gleak.studies.estimate import (
     WEIGHT_WORK,
     Job,
     Plan,
+    attacked_cell,
     describe_assumptions,
     describe_jobs,
     describe_searches,
     gigabytes,
     gpu_hours,
+    gpu_quarters,
     hours,
     jobs,
     plan_study,
@@ -41,7 +43,7 @@ from gleak.studies.estimate import (
     show,
 )
 from gleak.studies.machine import START_SECONDS, Machine, Speed
-from gleak.studies.stage_files import Made, scores_of
+from gleak.studies.stage_files import Made, Shard, StudyPart, files_in, scores_of
 from gleak.studies.stages import STAGES
 from gleak.studies.study import load_study
 
@@ -319,14 +321,63 @@ def test_what_is_there_is_done(tmp_path: Path):
     assert f"3 of {len(grid.cells)}" in show({"attacks": found}, "grid", MACHINE)
 
 
-def test_gpu_hours_are_those_of_the_jobs_that_the_slurm_profile_gives_one() -> None:
-    profile = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
-    given = {rule for rule, wanted in profile["set-resources"].items() if wanted.get("gpu")}
-    assert {rule for rule, stage in STAGES.items() if stage.gpu == "requested"} == given
+def test_gpu_hours_are_those_of_the_jobs_that_get_one() -> None:
     work = 7 * 3600 * GPU_RATE
-    every = [Job(rule, Path(rule), work) for rule in ("attack", "score", "train_model")]
+    every = [Job("attack", Path(str(number)), work, gpu=number < 2) for number in range(3)]
     start = 2 * START_SECONDS["spawn"] / 3600
     assert gpu_hours(frozenset(every), MACHINE) == pytest.approx(2 * 7 + start)
+
+
+CPL = "photos/lenet/untrained/honest/fedsgd+victims=64/none/cpl"
+UNTRAINED, TRAINED = "photos/resnet18/untrained", "cifar10/resnet18/central+epochs=20"
+CLIENTS = f"{UNTRAINED}/honest/fedsgd+victims=64/none"
+LONG = f"{UNTRAINED}/honest/fedavg+victims=64+batch_size=64+local_steps=50/none"
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "auto", "cuda"),
+    [
+        ("attack", f"{CPL}+iterations=1", 0, 1),
+        ("attack", CPL, 1, 1),
+        ("attack", f"{CLIENTS}/invertgrad", 4, 4),
+        ("attack", f"{CLIENTS}/blind", 0, 0),
+        ("train_model", UNTRAINED, 0, 1),
+        ("train_model", TRAINED, 4, 4),
+        ("simulate_clients", CLIENTS, 0, 4),
+        ("simulate_clients", LONG, 4, 4),
+        ("craft_parameters", "cifar10/vgg_small/untrained/mkor", 0, 0),
+        ("score_parameters", f"{TRAINED}/honest", 0, 0),
+        ("score", f"{CLIENTS}/invertgrad", 0, 0),
+    ],
+)
+def test_who_gets_how_much_of_a_gpu(rule: str, path: str, auto: int, cuda: int) -> None:
+    subject = Cell.parse(dict(zip(LEVELS, path.split("/"), strict=False)))
+    for device, quarters in (("auto", auto), ("cuda", cuda), ("cpu", 0)):
+        assert gpu_quarters(rule, subject, device) == quarters
+        (job,) = jobs([Made(rule, "", subject)], settings(Path(), device=device)) - jobs(
+            files_in(STAGES[rule].reads(subject)), settings(Path(), device=device)
+        )
+        assert job.gpu == (quarters > 0)
+
+
+def test_a_share_of_a_cell_is_weighed_by_its_own_work() -> None:
+    whole = cell(CPL)
+    shares = {count: Shard(whole, 1, count) for count in (1, 64)}
+    quarters = {count: gpu_quarters("attack_shard", each, "auto") for count, each in shares.items()}
+    assert quarters == {1: gpu_quarters("attack", whole, "auto"), 64: 0}
+
+
+def test_searches_and_trainings_of_knowledge_get_a_gpu_by_their_work() -> None:
+    study = load_study(REPOSITORY / "tests" / "workflow" / "studies" / "tuned.yaml")
+    part = StudyPart(study, "quick", "search", "label")
+    assert [gpu_quarters("search", part, device) for device in ("auto", "cuda")] == [0, 1]
+    assert attacked_cell(part) == part.search.cell
+    brief, long = (
+        Pretraining(parse("dataset", "photos"), parse("knowledge", f"tagger+steps={steps}"))
+        for steps in (1, 10**6)
+    )
+    assert gpu_quarters("train_knowledge", brief, "auto") == 0
+    assert gpu_quarters("train_knowledge", long, "auto") > 0
 
 
 def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):

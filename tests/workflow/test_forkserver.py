@@ -89,20 +89,17 @@ def test_jobs_of_a_server_that_dies_fail_by_name_and_resume(project: Project) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "device", "forked"),
+    ("options", "forked"),
     [
-        ([], "cpu", True),
-        (["--set-resources", "prepare_dataset:gpu=1"], "cpu", True),
-        (["--set-resources", "prepare_dataset:gpu=1"], "auto", False),
-        (["--set-threads", "prepare_dataset=2"], "cpu", False),
-        (["--no-hooks"], "cpu", False),
-        (["another version"], "cpu", False),
+        ([], True),
+        (["--set-resources", "prepare_dataset:gpu_quarters=1"], False),
+        (["--set-threads", "prepare_dataset=2"], False),
+        (["--no-hooks"], False),
+        (["another version"], False),
     ],
-    ids=["plain", "GPU that is not used", "GPU", "threads", "on a node", "another Snakemake"],
+    ids=["plain", "GPU", "threads", "on a node", "another Snakemake"],
 )
-def test_other_jobs_are_not_forked(
-    options: list[str], device: str, forked: bool, project: Project
-) -> None:
+def test_other_jobs_are_not_forked(options: list[str], forked: bool, project: Project) -> None:
     """The parent of a forked job is the server; on a node Snakemake runs without hooks."""
     script = project.root / "workflow_scripts/prepare_dataset.py"
     told = project.root / "parent"
@@ -118,5 +115,5 @@ Path({str(told)!r}).write_bytes(Path(f"/proc/{{os.getppid()}}/cmdline").read_byt
         )
         options = []
     project = replace(project, options=("--cores", "2"))
-    project.run(project.results / "artifacts/breast_cancer/dataset.h5", *options, device=device)
+    project.run(project.results / "artifacts/breast_cancer/dataset.h5", *options)
     assert (b"multiprocessing.forkserver" in told.read_bytes()) == forked

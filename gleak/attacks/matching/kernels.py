@@ -1,7 +1,8 @@
-"""What differs between a CPU, where arithmetic takes the time, and a GPU.
+"""Choice of kernels by device.
 
-On a GPU the start of each kernel takes time, so that few kernels of many values are best. There a
-victim's result may differ, in the last bits, with the number of victims that are computed with it.
+On a CPU arithmetic takes the time, and sums must not depend on the number of victims that are
+computed together. On a GPU the start of each kernel takes time, so few kernels of many values are
+best, and a victim's result may differ in the last bits with the number of victims.
 """
 
 from __future__ import annotations

@@ -4,13 +4,15 @@ Seconds are CPU seconds of this process, the least of three runs, with the infer
 the check of methods at the start of an attack. Before each run plain autograd does the same for one
 victim, without total variation and weights of layers. `extra_info` of each result holds the
 milliseconds per victim and evaluation that docs/results/speed.md speaks of, their ratio to those of
-plain autograd, and the peak memory of the process.
+plain autograd, the peak memory of the process, and the numbers of kernels that an evaluation starts
+and waits for on a GPU, counted on the virtual one.
 """
 
 from __future__ import annotations
 
 import resource
 import time
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +29,7 @@ from gleak.attacks.matching.parts import Parts
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 from gleak.runtime.device import prepare_cpu
+from gleak.runtime.virtual_gpu import DEVICE, GIGABYTE, VirtualGPU
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +101,27 @@ def measure(benchmark, compare: Compare, observation: Observation, assembled: Pa
     benchmark.extra_info["ms_per_victim_and_evaluation"] = round(1e3 * each, 3)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     benchmark.extra_info["peak_memory_mb"] = round(peak)
-    compare(each, min(plain), "per victim and evaluation")
+    launches, waits = kernels_of_evaluation(observation, assembled)
+    benchmark.extra_info.update(launches=launches, synchronisations=waits)
+    kernels = f"on a GPU {launches} launches, {waits} synchronisations"
+    compare(each, min(plain), f"per victim and evaluation, {kernels}")
+
+
+def kernels_of_evaluation(observation: Observation, assembled: Parts) -> tuple[int, int]:
+    """Count the kernels that an evaluation starts on a GPU, and those that it waits for."""
+    there = replace(
+        observation,
+        update={name: value.to(DEVICE) for name, value in observation.update.items()},
+        model=deepcopy(observation.model).to(DEVICE),
+        verified_methods={},
+    )
+    with VirtualGPU(80 * GIGABYTE) as gpu:
+        problem = GradientMatching.of(there, assembled)
+        points = torch.empty(there.victims, problem.unknowns, device=DEVICE)
+        problem.evaluate(points)
+        gpu.launches = gpu.synchronisations = 0
+        problem.evaluate(points)
+    return gpu.launches, gpu.synchronisations
 
 
 @pytest.mark.parametrize("victims", [1, 8, 64])

@@ -118,7 +118,8 @@ def dependence(temperature: float) -> Term:
 
     def term(rows: torch.Tensor) -> torch.Tensor:
         count = rows.shape[1]
-        cosines = (rows @ rows.mT).abs() * (1 - torch.eye(count).to(rows))
+        diagonal = torch.eye(count, dtype=rows.dtype, device=rows.device)
+        cosines = (rows @ rows.mT).abs() * (1 - diagonal)
         return torch.expm1(temperature * cosines).sum((1, 2)) / max(1, count * (count - 1))
 
     return term

@@ -9,6 +9,7 @@ import pytest
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.matching import kernels
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 from gleak.crafting.base import PARAMETERS, craft_parameters
@@ -16,6 +17,15 @@ from gleak.simulation.simulate import simulate_clients
 from gleak.testing.tiny_cells import TinyCells
 from gleak.training.train_model import train_model
 from tests.attacks.cases import Make
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def kernels_of_either_device(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run a test with the kernels for a CPU, and with those for a GPU on the CPU."""
+    if request.param == "gpu":
+        monkeypatch.setattr(kernels, "on_cpu", lambda _: False)
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from gleak.attacks.matching.layerwise import LEAST_ROWS
+from gleak.attacks.matching import kernels
 from gleak.core.lazy import torch
 
 FEW_POSITIONS = 32
 """Positions of an image below which oneDNN, which copies the weight in each call, is slower."""
 LARGE_CONVOLUTION = 2**23
-"""Multiplications of a sample from which each victim's gradient of the weight is a call of its own:
-then oneDNN is slower for groups."""
+"""Multiplications of a sample from which, on a CPU, each victim's gradient of the weight is a call of
+its own: then oneDNN is slower for groups."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class AffineLayer(ABC):
 class DenseLayer(AffineLayer):
     """A dense layer.
 
-    A product of few rows is computed as one of `LEAST_ROWS`, so that a sample's outputs do not
-    depend on how many others are computed with it.
+    On a CPU a product of few rows is computed as one of `kernels.LEAST_ROWS`, so that a sample's
+    outputs do not depend on how many others are computed with it.
     """
 
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> StackedDense:
@@ -89,8 +89,8 @@ class DenseLayer(AffineLayer):
 
 
 def _product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    missing = LEAST_ROWS["Linear"] - len(rows)
-    if missing <= 0:
+    missing = kernels.LEAST_ROWS["Linear"] - len(rows)
+    if missing <= 0 or not kernels.on_cpu(rows):
         return rows @ matrix
     return (torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) @ matrix)[: len(rows)]
 
@@ -120,7 +120,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class ConvolutionLayer(AffineLayer):
-    """A convolution with zero padding; its weight has channels last, which is faster on a CPU.
+    """A convolution with zero padding; its weight has the layout that `kernels` chooses.
 
     The convolutions of V victims are one, with the channels of each victim as a group: for a small
     image, calling a convolution takes as long as computing it.
@@ -143,8 +143,10 @@ class ConvolutionLayer(AffineLayer):
         """Put the channels of all victims beside each other; Shape (N, V * C, H, W)."""
         if victims == 1:
             return rows
-        channels_last = rows.unflatten(0, (victims, -1)).permute(1, 3, 4, 0, 2).flatten(3)
-        return channels_last.permute(0, 3, 1, 2)
+        split = rows.unflatten(0, (victims, -1))
+        if not kernels.on_cpu(rows):
+            return split.transpose(0, 1).flatten(1, 2)
+        return split.permute(1, 3, 4, 0, 2).flatten(3).permute(0, 3, 1, 2)
 
     def by_victim(self, split: torch.Tensor, victims: int) -> torch.Tensor:
         return split.unflatten(1, (victims, -1)).transpose(0, 1)
@@ -184,7 +186,8 @@ class ConvolutionLayer(AffineLayer):
     def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
     ) -> list[torch.Tensor]:
-        if self.weight.numel() * grad_outputs.shape[2:].numel() < LARGE_CONVOLUTION:
+        small = self.weight.numel() * grad_outputs.shape[2:].numel() < LARGE_CONVOLUTION
+        if small or not kernels.on_cpu(inputs):
             weight = self._weight_gradient(inputs, grad_outputs, victims)
         else:
             pairs = zip(inputs.chunk(victims, 1), grad_outputs.chunk(victims, 1), strict=True)
@@ -210,7 +213,7 @@ def _onednn_takes(images: torch.Tensor) -> bool:
     torch calls it for large batches only; a single small image takes up to twice as long without.
     """
     return (
-        images.device.type == "cpu"
+        kernels.on_cpu(images)
         and images.shape[2:].numel() >= FEW_POSITIONS
         and images.dtype == torch.float32
         and torch.backends.mkldnn.is_available()
@@ -270,5 +273,5 @@ def affine_layer(module: torch.nn.Module) -> AffineLayer | None:
         return DenseLayer(weight, bias)
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         return None
-    weight = weight.contiguous(memory_format=torch.channels_last)
+    weight = weight.contiguous(memory_format=kernels.layout(weight))
     return ConvolutionLayer(weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)

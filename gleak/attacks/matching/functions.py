@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-BLOCK_ENTRIES = 2**18
+from gleak.attacks.matching import kernels
+
+CPU_ENTRIES, GPU_ENTRIES = 2**18, 2**28
 """Most values of a residual that are computed at once."""
 
 
@@ -51,12 +53,16 @@ def _patches(padded: Tensor, layer: nn.Conv2d, outputs: torch.Size) -> Tensor:
 
 def _fold(patches: Tensor, layer: nn.Conv2d, shape: torch.Size) -> Tensor:
     """Add every value of the patches to its position in the input; the adjoint of `_patches`."""
+    if not kernels.on_cpu(patches):
+        settings = (layer.dilation, 0, layer.stride)
+        columns = patches.flatten(4).flatten(1, 3)
+        return nn.functional.fold(columns, shape[2:], layer.kernel_size, *settings)  # type: ignore[arg-type]
     padded = patches.new_zeros(shape)
     for i in range(patches.shape[2]):
         rows = _seen(i, patches.shape[4], layer.stride[0], layer.dilation[0])
         for j in range(patches.shape[3]):
             columns = _seen(j, patches.shape[5], layer.stride[1], layer.dilation[1])
-            padded[:, :, rows, columns] += patches[:, :, i, j]
+            padded[:, :, rows, columns].add_(patches[:, :, i, j])
     return padded
 
 
@@ -130,8 +136,9 @@ class OuterResidual(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, output_gradients: Tensor, target: Tensor) -> Tensor:
         victims, rows, columns = target.shape
-        group = max(1, min(victims, BLOCK_ENTRIES // (rows * columns)))
-        height = max(1, min(rows, BLOCK_ENTRIES // columns))
+        entries = CPU_ENTRIES if kernels.on_cpu(target) else GPU_ENTRIES
+        group = max(1, min(victims, entries // (rows * columns)))
+        height = max(1, min(rows, entries // columns))
         buffer = target.new_empty(group * height * columns)
         total = target.new_zeros(victims)
         output_slopes, input_slopes = torch.zeros_like(output_gradients), torch.zeros_like(inputs)
@@ -141,10 +148,9 @@ class OuterResidual(torch.autograd.Function):
             residual = buffer[: expected.numel()].view(expected.shape)
             torch.bmm(grad_outputs.mT, inputs[some], out=residual)
             residual -= expected
-            flat = residual.flatten(1)[:, None]
-            total[some] += (flat @ flat.mT).flatten()
+            total[some].add_(_squares(residual.flatten(1)))
             output_slopes[some, :, band] = inputs[some] @ residual.mT
-            input_slopes[some] += grad_outputs @ residual
+            input_slopes[some].add_(grad_outputs @ residual)
         ctx.save_for_backward(input_slopes, output_slopes)
         return total
 
@@ -153,6 +159,17 @@ class OuterResidual(torch.autograd.Function):
         input_slopes, output_slopes = ctx.saved_tensors
         weight = 2 * outputs[0][:, None, None]
         return weight * input_slopes, weight * output_slopes, None
+
+
+def _squares(values: Tensor) -> Tensor:
+    """Compute the sum of squares of each row, without a copy; Shape (V, M) to (V).
+
+    A product of long vectors on a GPU is slow, and sums of many values in sequence are inaccurate.
+    """
+    if not kernels.on_cpu(values):
+        return torch.linalg.vector_norm(values, dim=1).square()
+    flat = values[:, None]
+    return (flat @ flat.mT).flatten()
 
 
 class TangentGradient(torch.autograd.Function):

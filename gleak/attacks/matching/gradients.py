@@ -30,7 +30,7 @@ class ClientTraining:
         trained: names of the trained parameters; the others are frozen.
         protocol: of the client, with the number of local steps that an evaluation repeats.
         several_victims: True if the cell has several victims, so that the outcome of an evaluation
-            must not depend on the number of victims in it (see `layerwise.padded_rows`).
+            must not depend on the number of victims in it (see `kernels.padded_rows`).
     """
 
     model: torch.nn.Module

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from gleak.attacks.matching import kernels
 from gleak.attacks.matching.gradients import ClientTraining, SamplewiseGradients
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece, Piece, derivatives
 from gleak.core.lazy import torch
@@ -18,14 +19,8 @@ OutputFunction = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 Replacements = Mapping[str, OutputFunction]
 """By layer, the function that replaces its outputs."""
 NO_REPLACEMENTS: Replacements = MappingProxyType({})
-LEAST_ROWS = {"Linear": 16, "Conv2d": 2}
-"""Number of rows from which the same kernels are used, measured with MKL and oneDNN."""
 MANY_PATCHES = 2**16
 """Values of the patches of one victim from which torch's own kernel is faster on a CPU."""
-VECTOR_VALUES = 32
-"""Values that elementwise functions compute at once with AVX-512; those left over at the end of a
-tensor are computed one by one, with another rounding."""
-ELEMENTWISE = "CELU ELU GELU LogSigmoid Mish SELU Sigmoid SiLU Softplus Tanh"
 
 
 class UnsplittableError(Exception):
@@ -94,7 +89,7 @@ class LayerwiseGradients(SamplewiseGradients):
 
         with penalties(self.model) as added, ExitStack() as stack, torch.enable_grad():
             if self.several_victims:
-                stack.enter_context(padded_rows(self.model, len(rows)))
+                stack.enter_context(kernels.padded_rows(self.model, rows))
             for name, shift in replacements.items():
                 hook = self.layers[name].register_forward_hook(partial(replace, shift))
                 stack.enter_context(hook)
@@ -159,7 +154,7 @@ def weight_gradient(
     samples, positions = len(inputs) // victims, output_gradients[0, 0].numel()
     padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
     many = layer.weight[0].numel() * positions * samples >= MANY_PATCHES
-    if many and inputs.device.type == "cpu":
+    if many and kernels.on_cpu(inputs):
         settings = (layer.stride, padding, layer.dilation)
         pairs = zip(inputs.split(samples), output_gradients.split(samples), strict=True)
         gradients = [
@@ -209,44 +204,3 @@ def _splits_by_victim(layer: torch.nn.Module) -> bool:
     if type(layer) is torch.nn.BatchNorm2d:
         return layer.running_mean is not None
     return type(layer) is torch.nn.Linear
-
-
-@contextmanager
-def padded_rows(network: torch.nn.Module, rows: int) -> Iterator[None]:
-    """Pad the inputs of layers with zeros in the block, so that kernels do not depend on `rows`.
-
-    Matrix products and convolutions of few samples use other kernels than those of many, which sum
-    in another order, and the last values of a tensor are computed without vector instructions: a
-    difference of 1e-7 of the gradient on a CPU, which a search by L-BFGS amplifies within tens of
-    evaluations to the whole image. With padding, the outputs of a sample do not depend on how many
-    others are computed with it.
-    """
-    elementwise = tuple(getattr(torch.nn, name) for name in ELEMENTWISE.split())
-    padded = []
-    for layer in network.modules():
-        least = LEAST_ROWS.get(type(layer).__name__, 0)
-        if rows < least or isinstance(layer, elementwise):
-            vars(layer)["forward"] = partial(_with_padding, layer.forward, least)
-            padded.append(layer)
-    try:
-        yield
-    finally:
-        for layer in padded:
-            del vars(layer)["forward"]
-
-
-def _with_padding(
-    forward: Callable[[torch.Tensor], torch.Tensor], least: int, input: torch.Tensor
-) -> torch.Tensor:
-    """Apply a layer to an input with rows of zeros after its own.
-
-    As many as the least number of rows lacks, or, for a function that is computed value by value,
-    as keep the input's values from those computed one by one.
-    """
-    missing = max(0, least - len(input))
-    values = input[:1].numel()
-    if not least and values % VECTOR_VALUES:
-        missing = -(-VECTOR_VALUES // values)
-    if not missing:
-        return forward(input)
-    return forward(torch.cat([input, input.new_zeros(missing, *input.shape[1:])]))[: len(input)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from gleak.attacks.matching import kernels
 from gleak.core.lazy import torch
 
 FLOOR = 1e-30
@@ -199,6 +200,45 @@ class JointPair(WeightedPair):
         return tuple(derivatives().Products.apply(self.weights, targets, *gradients))
 
 
+@dataclass(frozen=True)
+class FlatPair(WeightedPair):
+    """Materialised gradients of several parameters, whose products are those of two long vectors.
+
+    It starts few kernels, and takes memory for copies of both gradients.
+
+    Args:
+        pieces: of the parameters.
+        weights: of the parameters.
+        equal: True if all weights are one.
+    """
+
+    pieces: Sequence[FormedPiece]
+    equal: bool
+
+    def squared_distance(self) -> torch.Tensor:
+        return self._whole.squared_distance()
+
+    def inner(self) -> torch.Tensor:
+        return self._whole.inner()
+
+    def squared_norm(self) -> torch.Tensor:
+        return self._whole.squared_norm()
+
+    def target_squared_norm(self) -> torch.Tensor:
+        return self._whole.target_squared_norm()
+
+    @cached_property
+    def _whole(self) -> FormedPiece:
+        """Both vectors, multiplied by the square roots of the weights."""
+        gradient = torch.cat([rows(piece.gradient) for piece in self.pieces], 1)
+        target = torch.cat([rows(piece.target) for piece in self.pieces], 1)
+        if self.equal:
+            return FormedPiece("", gradient, target)
+        pairs = zip(self.weights.sqrt(), self.pieces, strict=True)
+        roots = torch.cat([root[:, None].expand(-1, piece.entries) for root, piece in pairs], 1)
+        return FormedPiece("", gradient * roots, target * roots)
+
+
 def weighted_pairs(pieces: Sequence[Piece], weights: Mapping[str, torch.Tensor]) -> Sequence[Pair]:
     """Apply the weights of layers, and join all pieces whose gradients are materialised to one.
 
@@ -209,7 +249,10 @@ def weighted_pairs(pieces: Sequence[Piece], weights: Mapping[str, torch.Tensor])
     if formed:
         equal = formed[0].target.new_ones(len(formed[0].target))
         factors = torch.stack([weights.get(piece.name, equal) for piece in formed])
-        pairs.append(JointPair(formed, factors))
+        if kernels.on_cpu(factors):
+            pairs.append(JointPair(formed, factors))
+        else:
+            pairs.append(FlatPair(formed, factors, equal=not weights))
     for piece in pieces:
         if not isinstance(piece, FormedPiece):
             weight = weights.get(piece.name)

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
+from gleak.attacks.matching import kernels
 from gleak.attacks.matching.affine_layers import AffineLayer, affine_layer
 from gleak.attacks.matching.gradients import ClientTraining, Parameters, SamplewiseGradients
-from gleak.attacks.matching.layerwise import UnsplittableError, padded_rows
+from gleak.attacks.matching.layerwise import UnsplittableError
 from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
 from gleak.core.lazy import torch
 from gleak.models.differentiation import penalised_layers, sample_losses
@@ -202,7 +203,7 @@ class Step:
 class TangentGradients(SamplewiseGradients):
     """Gradients of all victims' samples in one batch, differentiated without a graph.
 
-    In cells of several victims, a victim's gradient does not depend on the victims that are
+    In cells of several victims, a victim's gradient on a CPU does not depend on the victims that are
     computed with it, nor on their number, to the last bit. For networks that `torch.fx` traces,
     with trained layers as in `gleak.attacks.matching.affine_layers`, whose samples do not interact.
 
@@ -221,11 +222,11 @@ class TangentGradients(SamplewiseGradients):
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
     ) -> list[Piece]:
         rows: AbstractContextManager[None] = nullcontext()
-        alone = self.several_victims and len(inputs) == 1
+        alone = self.several_victims and len(inputs) == 1 and kernels.on_cpu(inputs)
         if alone:
             inputs, targets = (v.expand(2, *v.shape[1:]) for v in (inputs, targets))
         if self.several_victims:  # kernels that do not depend on the number of victims left
-            rows = padded_rows(self.model, inputs.shape[:2].numel())
+            rows = kernels.padded_rows(self.model, inputs.flatten(0, 1))
         with rows:
             gradients = derivatives().TangentGradient.apply(inputs, targets, self)
         return [
@@ -234,10 +235,10 @@ class TangentGradients(SamplewiseGradients):
         ]
 
     def passes(self, inputs: torch.Tensor, targets: torch.Tensor) -> Passes:
-        """Begin the passes of copies of all samples, with channels last: faster on a CPU."""
+        """Begin the passes of copies of all samples."""
         samples = inputs.flatten(0, 1)
-        layout = torch.channels_last if samples.ndim == 4 else torch.preserve_format
-        return Passes(self.steps, [samples.clone(memory_format=layout), targets.flatten(0, 1)])
+        copied = samples.clone(memory_format=kernels.layout(samples))
+        return Passes(self.steps, [copied, targets.flatten(0, 1)])
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([self.model(samples.clone()) for samples in inputs])

@@ -158,8 +158,11 @@ def sharpen(factors: Factors, starts: torch.Tensor, width: float) -> torch.Tenso
 
 
 def independent(columns: torch.Tensor) -> torch.Tensor:
-    """Return the positions of linearly independent directions of length 1, the first ones first."""
-    left = columns.clone()
+    """Return the positions of linearly independent directions of length 1, the first ones first.
+
+    On the CPU, as a GPU would wait for every choice.
+    """
+    left = columns.cpu()
     chosen: list[int] = []
     for _ in range(min(columns.shape)):
         new = torch.nonzero(left.norm(dim=1) > INDEPENDENT)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.protocol import Protocol
+from gleak.attacks.matching import kernels
 from gleak.attacks.matching.choice import Trial
 from gleak.attacks.matching.gradients import (
     Gradients,
@@ -101,8 +102,8 @@ def test_steps_of_networks_that_look_splittable_and_are_not_go_the_general_way(n
     assert isinstance(choose_gradients(training), GeneralUnrolled)
 
 
-def test_the_method_depends_on_the_cell():
-    """Dense layers' gradients are not formed; those of half-dense networks only for one victim."""
+def test_the_method_depends_on_the_cell_and_the_device(monkeypatch: pytest.MonkeyPatch):
+    """Dense layers' gradients are not formed; those of half-dense networks for one victim or a GPU."""
     convolutional = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten()))
     half = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 3), nn.Flatten(), nn.Linear(32, CLASSES)))
     for training, method in [
@@ -113,6 +114,9 @@ def test_the_method_depends_on_the_cell():
         several = replace(training, several_victims=True)
         assert isinstance(choose_gradients(several), method)
     dense = training_of(nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)))
+    assert isinstance(choose_gradients(dense), LayerwiseGradients)
+    monkeypatch.setattr(kernels, "on_cpu", lambda _: False)
+    assert isinstance(choose_gradients(replace(half, several_victims=True)), TangentGradients)
     assert isinstance(choose_gradients(dense), LayerwiseGradients)
 
 

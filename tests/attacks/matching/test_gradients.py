@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
+from gleak.attacks.matching import kernels
 from gleak.attacks.matching.distances import L2, Cosine
 from gleak.attacks.matching.gradients import Gradients, LoopedGradients, VmappedGradients
 from gleak.attacks.matching.layerwise import LayerwiseGradients
@@ -111,6 +112,7 @@ def assert_matches(gradients: Gradients, model: nn.Module, loss: str, samples: i
     hidden=st.integers(1, 6),
     bias=st.booleans(),
     samples=st.integers(1, 3),
+    gpu=st.booleans(),
 )
 def test_objectives_and_slopes_are_those_of_formed_gradients(
     way: Callable[..., Gradients],
@@ -119,12 +121,17 @@ def test_objectives_and_slopes_are_those_of_formed_gradients(
     hidden: int,
     bias: bool,
     samples: int,
+    gpu: bool,
 ):
+    """With the kernels for a CPU, and with those for a GPU on the CPU."""
     try:
         model = network(layers, hidden, bias)
     except RuntimeError:  # the kernel is larger than what is left of the image
         return
-    assert_matches(way(training_of(model, loss=loss)), model, loss, samples)
+    with pytest.MonkeyPatch.context() as patch:
+        if gpu:
+            patch.setattr(kernels, "on_cpu", lambda _: False)
+        assert_matches(way(training_of(model, loss=loss)), model, loss, samples)
 
 
 def test_dense_layers_on_many_positions_count_them_all():

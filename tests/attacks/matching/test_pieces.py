@@ -32,7 +32,7 @@ def test_quantities_and_slopes_are_those_of_the_formed_gradient(
     target, weight = draw(victims, rows, columns, seed=2), draw(victims, seed=3)
     outer = OuterPiece("weight", output_gradients, inputs, target)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(functions, "BLOCK_ENTRIES", entries)
+        patch.setattr(functions, "CPU_ENTRIES", entries)
         for quantity in QUANTITIES:
             values = [getattr(piece, quantity)() for piece in (outer, outer.formed())]
             torch.testing.assert_close(*values)
@@ -74,6 +74,7 @@ def leaf(*shape: int) -> torch.Tensor:
     return torch.randn(VICTIMS, *shape, dtype=torch.double).requires_grad_()
 
 
+@pytest.mark.usefixtures("kernels_of_either_device")
 @pytest.mark.parametrize("distance", [L2(), Cosine(), SignDistance()])
 def test_distances_and_slopes_are_those_of_the_pieces(distance: L2 | Cosine):
     torch.manual_seed(0)

@@ -80,6 +80,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.usefixtures("kernels_of_either_device")
 @pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_and_their_slopes_are_those_of_autograd(name: str, loss: str):

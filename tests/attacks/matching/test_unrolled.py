@@ -92,6 +92,7 @@ WAYS: dict[str, Way] = {
 EACH = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
+@pytest.mark.usefixtures("kernels_of_either_device")
 @EACH
 @pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
 @pytest.mark.parametrize("model", ["lenet+width=2", "mlp+hidden=5"])

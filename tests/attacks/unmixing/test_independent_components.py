@@ -7,12 +7,14 @@ import torch
 from sklearn.decomposition import FastICA
 from torch import Tensor
 
+from gleak.attacks.matching import kernels
 from gleak.attacks.unmixing import independent_components
 from gleak.attacks.unmixing.independent_components import (
     LAPLACIAN,
     Contrast,
     fixed_point,
     maximise_likelihood,
+    nearest_orthogonal,
 )
 
 CONTRASTS = [LAPLACIAN, Contrast(power=0.5, smoothing=0.1), Contrast(power=0.2, smoothing=1.0)]
@@ -106,6 +108,35 @@ def test_independent_sparse_sources_are_found(count: int, channels: int) -> None
     found = fixed_point(mixed, LAPLACIAN)[0]
     torch.testing.assert_close(found @ found.T, torch.eye(count), atol=1e-5, rtol=0)
     assert nearest_to_permutation(found @ rotation) > 0.995
+
+
+def test_the_nearest_orthogonal_matrices_are_those_of_the_decomposition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With singular values of up to a thousand times the least, and different scales."""
+    left, right = (torch.linalg.qr(draw(seed, 3, 8, 8)).Q for seed in (0, 1))
+    values = torch.logspace(-3, 0, 8).double() * torch.tensor([[1e-6], [1.0], [1e6]])
+    matrices = left * values[:, None] @ right
+    torch.testing.assert_close(nearest_orthogonal(matrices), left @ right)
+    monkeypatch.setattr(kernels, "on_cpu", lambda _: False)
+    torch.testing.assert_close(nearest_orthogonal(matrices), left @ right, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("search", ["fixed_point", "maximise_likelihood"])
+def test_a_gpu_is_asked_rarely_whether_all_victims_have_stopped(
+    search: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes more iterations, which change what has stopped by no more than rounding."""
+    mixed = torch.cat([rotated(seed, 4)[0] for seed in range(3)])
+
+    def found() -> Tensor:
+        if search == "fixed_point":
+            return fixed_point(mixed, LAPLACIAN)
+        return maximise_likelihood(mixed, torch.eye(4).expand(3, 4, 4), LAPLACIAN).rows
+
+    expected = found()
+    monkeypatch.setattr(kernels, "on_cpu", lambda _: False)
+    torch.testing.assert_close(found(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_components_are_those_of_scikit_learn() -> None:

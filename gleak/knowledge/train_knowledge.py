@@ -108,10 +108,7 @@ def train_knowledge(
 def run_steps(
     spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part
 ) -> LossCurves:
-    """Run the remaining steps of a training, on samples drawn with replacement.
-
-    Convolutions are deterministic on a GPU, too.
-    """
+    """Run the remaining steps of a training, on samples drawn with replacement."""
     curves = LossCurves(-(-spec.steps // POINTS), spec.steps)
     if state := part.stored:
         curves.resume(state)
@@ -119,7 +116,6 @@ def run_steps(
     trainer.networks.train()
     device = next(trainer.networks.parameters()).device
     with (
-        torch.backends.cudnn.flags(enabled=True, deterministic=True),
         Progress(spec.steps, f"training of {spec.name}, steps") as progress,
         part.stepping(),
     ):

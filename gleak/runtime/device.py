@@ -101,8 +101,9 @@ def use_exact_kernels() -> Callable[[], None]:
     Returns:
         Function that restores the earlier settings.
     """
-    backends, cudnn, onednn = torch.backends, torch.backends.cudnn, torch.backends.mkldnn
-    operations: list[Any] = [cudnn.conv, cudnn.rnn, backends.cuda.matmul]
+    backends: Any = torch.backends
+    cudnn, onednn = backends.cudnn, backends.mkldnn
+    operations = [cudnn.conv, cudnn.rnn, backends.cuda.matmul]
     operations += [onednn.conv, onednn.rnn, onednn.matmul]
     earlier = ExitStack()
 

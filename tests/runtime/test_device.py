@@ -70,7 +70,11 @@ def test_jobs_on_the_cpu_do_not_ask_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("wanted", "cuda", "fault"),
     [
-        ("cuda", {"fault": "Found no NVIDIA driver"}, "can use no GPU .* use device 'cpu' .* no NV"),
+        (
+            "cuda",
+            {"fault": "Found no NVIDIA driver"},
+            "can use no GPU .* use device 'cpu' .* no NV",
+        ),
         ("cuda:1", {"fault": OLD_DRIVER}, r"torch \S+ can .* too old .* Update it"),
         ("cuda:2", {"count": 2}, r"device 'cuda:2': .* numbered 0 to 1; .*CUDA_VISIBLE_DEVICES"),
         ("gpuda", {}, "unknown device 'gpuda'; did you mean 'cuda'"),

@@ -27,6 +27,7 @@ from gleak.core.registry import nested
 from gleak.core.spec import parameter
 from gleak.knowledge.autoencoder import Codec
 from gleak.runtime import hub_weights
+from gleak.runtime.device import use_exact_kernels
 from gleak.runtime.perceptual import BACKBONES
 from gleak.runtime.torchvision_ops import ensure_operators
 from gleak.testing import tiny_cells
@@ -53,6 +54,16 @@ def no_flushes_to_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture
+def torch_defaults() -> Iterator[None]:
+    """Kernels as torch has them by default: TF32 in convolutions, and any of cuDNN's."""
+    restore = use_exact_kernels()
+    torch.backends.cudnn.deterministic = False
+    torch.backends.cudnn.allow_tf32 = True
+    yield
+    restore()
 
 
 @pytest.fixture(scope="session")

@@ -152,7 +152,7 @@ def audit_examined(
     seed: int = 0,
 ) -> AuditReport:
     """Audit a prepared network that was examined, with checked inputs and labels if given."""
-    single = independent_copy(network).float()
+    single = independent_copy(network).float().cpu()
     empty = Model(
         modality=modality_of(shape),
         classes=classes,

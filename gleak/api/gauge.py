@@ -29,7 +29,12 @@ from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
-from gleak.models.parameters import dtype_of, independent_copy, trained_parameters, without_prefix
+from gleak.models.parameters import (
+    as_inputs,
+    independent_copy,
+    trained_parameters,
+    without_prefix,
+)
 from gleak.simulation.victims import relative_error
 
 EXACT = 0.99
@@ -141,7 +146,7 @@ class Gauge:
         explained = max((share for _, share in results), default=0.0)
         measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
         if samples is not None:
-            measures[LABELS] = _shared_labels(samples[1], labels_of(observation))
+            measures[LABELS] = _shared_labels(samples[1], labels_of(observation).cpu())
             private = private_samples(*samples)
             recovered = [
                 SuccessContent().measure(match_to_truth(private, found)) for found, _ in results
@@ -189,7 +194,7 @@ class Gauge:
         self, network: nn.Module, observation: Observation, found: Reconstruction
     ) -> float:
         """Compute the share of the update that a client with the found samples would send."""
-        inputs = torch.from_numpy(found.inputs[0]).to(dtype_of(network))
+        inputs = as_inputs(network, found.inputs[0])
         run = self._client.run(network)
         sent = self._client.compute(run, inputs, labels_of_samples(observation, inputs))
         computed = {name: value.detach() for name, value in sent.items()}
@@ -210,7 +215,8 @@ def labels_of_samples(observation: Observation, inputs: Tensor) -> Tensor:
     weight, bias = (samples * observed[f"{layer}.{part}"][0] for part in ("weight", "bias"))
     given = functional.pad(scaling.of_samples(inputs.flatten(1)).to(weight), (0, 1), value=1)
     sums = torch.cat([weight, bias[:, None]], 1)
-    found = torch.linalg.lstsq(given.T, sums.T, driver="gelsd").solution
+    solved = torch.linalg.lstsq(given.T.cpu(), sums.T.cpu(), driver="gelsd")  # none on a GPU
+    found = solved.solution.to(sums)
     each_label = torch.arange(classes, device=inputs.device).repeat(samples)
     repeated = inputs.repeat_interleave(classes, 0)
     expected = output_slopes(observation, layer, repeated, each_label)

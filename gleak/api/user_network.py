@@ -19,17 +19,19 @@ from gleak.models.broadcast import prepare_layers
 from gleak.models.custom import Custom
 from gleak.models.examination import check_no_hooks, check_trainable, count_logits
 from gleak.models.parameters import independent_copy, unwrapped
+from gleak.runtime.device import exact_kernels
 
 ATTACKED = {torch.float32, torch.float64}
 
 
 @contextmanager
 def own_modes() -> Iterator[None]:
-    """Compute the block with gradients, without autocast, and with new tensors on the CPU.
+    """Compute the block with gradients, exact kernels, no autocast, and new tensors on the CPU.
 
-    Modes of torch that the caller has set have no effect on it. Also a decorator.
+    Modes of torch that the caller has set have no effect on it, and return. Also a decorator.
     """
     with (
+        exact_kernels(),
         torch.inference_mode(False),
         torch.enable_grad(),
         torch.autocast("cpu", enabled=False),

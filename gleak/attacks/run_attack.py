@@ -23,7 +23,7 @@ from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
-from gleak.runtime.device import choose_device
+from gleak.runtime.device import choose_device, device_name
 from gleak.runtime.provenance import load
 from gleak.runtime.seeding import derived_seed
 
@@ -78,7 +78,8 @@ def attack(
     files = [update_path, parameters_path, *granted_paths.values(), *secrets, *knowledge_paths]
     specs = [spec, read_model_spec(parameters_path)]
     origin = origin_of(__name__, specs, files, [victims.start, victims.stop], seed)
-    with Journal(output.with_name(FILE), origin) as journal:
+    used = device_name(next(observation.model.parameters()).device)
+    with Journal(output.with_name(FILE), origin, used) as journal:
         reconstruct(spec, replace(observation, journal=journal), seed).write(output)
     return journal.earlier
 

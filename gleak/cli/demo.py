@@ -24,6 +24,7 @@ from gleak.figures.canvas.image_grid import Tile, TileRow, draw_grid
 from gleak.figures.canvas.style import DOTS_PER_INCH, theme
 from gleak.metrics.reconstruction.assignment import UNASSIGNED
 from gleak.metrics.reconstruction.pixel_similarity import PSNR_CAP
+from gleak.runtime.seeding import drawing_from
 
 PHOTOGRAPHS = ("astronaut", "cat", "coffee", "flower", "motorcycle", "retina", "rocket", "temple")
 MODEL = "fc2"
@@ -153,8 +154,7 @@ def attack_photographs(spec: str, size: int, *, defense: str = "none", seed: int
         raise SpecError(f"--size {size}: use {SIZES[0]} to {SIZES[-1]} pixels")
     inputs = torch.from_numpy(central_squares(PHOTOGRAPHS, size)).float() / BRIGHTEST
     shape, classes = tuple(inputs.shape[1:]), len(PHOTOGRAPHS)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with drawing_from(torch.Generator().manual_seed(seed)):
         model = parse("model", MODEL).build(shape, classes)
     # Each photograph is of a class of its own.
     loss = functional.cross_entropy(model(inputs), torch.arange(classes))

@@ -13,7 +13,7 @@ from gleak.core.lazy import torch
 from gleak.knowledge.base import KnowledgeSpec, Losses, PretrainedSpec, TrainedSpec, Trainer
 from gleak.knowledge.loading import fingerprints
 from gleak.runtime.checkpointing import FILE, Journal, Part, State, origin_of, strip_prefix
-from gleak.runtime.device import choose_device
+from gleak.runtime.device import choose_device, device_name
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
 
@@ -76,7 +76,7 @@ def train_knowledge(
     known = fingerprints(dataset.train_inputs)
     torch_device = choose_device(device)
     origin = origin_of(__name__, [spec], [dataset_path], seed)
-    with Journal(output.with_name(FILE), origin) as journal:
+    with Journal(output.with_name(FILE), origin, device_name(torch_device)) as journal:
         if isinstance(spec, PretrainedSpec):
             network, curves = spec.read(dataset.shape, dataset.classes), LossCurves(1, 0)
         else:
@@ -108,10 +108,7 @@ def train_knowledge(
 def run_steps(
     spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part
 ) -> LossCurves:
-    """Run the remaining steps of a training, on samples drawn with replacement.
-
-    Convolutions are deterministic on a GPU, too.
-    """
+    """Run the remaining steps of a training, on samples drawn with replacement."""
     curves = LossCurves(-(-spec.steps // POINTS), spec.steps)
     if state := part.stored:
         curves.resume(state)
@@ -119,7 +116,6 @@ def run_steps(
     trainer.networks.train()
     device = next(trainer.networks.parameters()).device
     with (
-        torch.backends.cudnn.flags(enabled=True, deterministic=True),
         Progress(spec.steps, f"training of {spec.name}, steps") as progress,
         part.stepping(),
     ):

@@ -11,6 +11,7 @@ from gleak.models.layer_search import features_before
 from gleak.models.parameters import independent_copy, random_samples, trained_parameters, unwrapped
 from gleak.models.stochastic import sampling_layers, stochastic_training_mode
 from gleak.models.tracing import Pass, describe_layer, failing_layer, layer_without_graph, trace
+from gleak.runtime.seeding import own_draws
 
 SAMPLES = 3
 
@@ -51,8 +52,7 @@ def check_trainable(network: torch.nn.Module, shape: tuple[int, ...], classes: i
     _check_parameters(copied, samples)
     before = _seeded_trace(copied, samples)
     _check_equal(copied, before, _seeded_trace(copied, samples))
-    kept = torch.random.fork_rng(devices=range(torch.accelerator.device_count()))
-    with kept, stochastic_training_mode(copied, samples):
+    with own_draws(), stochastic_training_mode(copied, samples):
         _check_parameters(copied, samples)
         _check_equal(copied, *(_seeded_trace(copied, samples) for _ in range(2)))
     _check_equal(copied, before, _seeded_trace(copied, samples))
@@ -209,7 +209,7 @@ def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 
 
 def _seeded_trace(network: torch.nn.Module, samples: torch.Tensor) -> list[Pass]:
-    with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
+    with own_draws():
         torch.manual_seed(0)
         return trace(network, samples)
 

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from gleak.core.lazy import torch
 from gleak.models.parameters import shared_copy
+from gleak.runtime.seeding import own_draws
 
 if TYPE_CHECKING:
     from gleak.models.layers import GaussianSample
@@ -85,8 +86,7 @@ def sampling_layers(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[str
         attribute()
         running.pop()
 
-    kept = torch.random.fork_rng(devices=range(torch.accelerator.device_count()))
-    with torch.no_grad(), kept, ExitStack() as hooks:
+    with torch.no_grad(), own_draws(), ExitStack() as hooks:
         for name, layer in network.named_modules():
             entering = layer.register_forward_pre_hook(partial(enter, name), prepend=True)
             hooks.enter_context(entering)

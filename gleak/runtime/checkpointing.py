@@ -4,7 +4,8 @@ A job's work is divided into parts, which run in the same order every time. Resu
 parts are stored; the running part is asked for its state between two of its steps, at most every
 `SECONDS` seconds. SIGTERM and SIGINT (a time limit, a preemption, Ctrl-C) end the job at the next
 such moment, or immediately if no part is running, after the checkpoint has been written. A resumed
-job gives output identical to that of an uninterrupted one.
+job gives output identical to that of an uninterrupted one if all of its operations are
+deterministic on its device (docs/design.md names those that are not).
 """
 
 from __future__ import annotations
@@ -56,13 +57,16 @@ class Checkpoint(Artifact):
 
     Args:
         origin: digest of the job's specs, inputs and code; only the same job may resume from it.
+        device: "cpu" or the model of a GPU; only a job on the same may resume, as others round
+            differently.
         state: state between two steps, by part of the job and name.
     """
 
     format: ClassVar[str] = "gleak/checkpoint"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     origin: str = attribute("")
+    device: str = attribute("")
     state: dict[str, np.ndarray] = arrays("...", "state", "any", finite=False, packed=False)
 
 
@@ -72,13 +76,14 @@ class Journal:
     Args:
         path: checkpoint file; None stores nothing.
         origin: digest of the job, see `origin_of`.
+        device: name of the device of the job, see `gleak.runtime.device.device_name`.
     """
 
     keeps_images: ClassVar[bool] = True
     """False if nobody will see the snapshots of the job's searches."""
 
-    def __init__(self, path: Path | None = None, origin: str = "") -> None:
-        self.path, self.origin = path, origin
+    def __init__(self, path: Path | None = None, origin: str = "", device: str = "") -> None:
+        self.path, self.origin, self.device = path, origin, device
         self._kept: dict[str, np.ndarray] = {}
         self._parts = 0
         self._asked: str | None = None
@@ -164,7 +169,8 @@ class Journal:
             for name, clock in now.items()
         }
         try:
-            Checkpoint(origin=self.origin, state={**self._kept, **cost}).write(self.path)
+            whole = {**self._kept, **cost}
+            Checkpoint(origin=self.origin, device=self.device, state=whole).write(self.path)
         except (ArtifactError, MemoryError) as error:
             log.warning("the checkpoint could not be written, the job continues: %s", error)
             return False
@@ -182,6 +188,17 @@ class Journal:
         if checkpoint.origin != self.origin:
             fault = "checkpoint of another job or other code; the job starts from the beginning"
             log.warning("%s: %s", self.path, fault)
+            return {}
+        if checkpoint.device != self.device:
+            log.warning(
+                "%s: this checkpoint was made on %s, and this job runs on %s, which rounds "
+                "differently; the job starts from the beginning, and its checkpoints replace this "
+                "one: to resume from it, copy it now, and put it back for a run on %s",
+                self.path,
+                checkpoint.device,
+                self.device,
+                checkpoint.device,
+            )
             return {}
         log.info("%s: resuming from this checkpoint", self.path)
         return checkpoint.state
@@ -254,7 +271,7 @@ def strip_prefix(prefix: str, state: Mapping[str, T], separator: str = ".") -> d
 
 
 def origin_of(stage: str, specs: Iterable[Spec], files: Iterable[Path], *facts: Any) -> str:
-    """Compute a digest of everything that determines the output of a job.
+    """Compute a digest of everything that determines the output of a job, but for its device.
 
     Args:
         stage: module that does the work; its code is included, and that of the specs.

@@ -142,5 +142,8 @@ def _gpu_facts() -> dict[str, Any]:
     if (cuda := _gpus()) is None:
         return {}
     busiest = max(range(cuda.device_count()), key=cuda.max_memory_allocated)
-    peak = round(cuda.max_memory_allocated(busiest) / MEGABYTE, 1)
-    return {"device": cuda.get_device_name(busiest), "peak_gpu_memory_mb": peak}
+    peak = cuda.max_memory_allocated(busiest)
+    if not peak:
+        return {}  # started, by a query of a user's module, but not used
+    name = cuda.get_device_name(busiest)
+    return {"device": name, "peak_gpu_memory_mb": round(peak / MEGABYTE, 1)}

@@ -42,9 +42,22 @@ def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
 @contextmanager
 def drawing_from(stream: torch.Generator) -> Iterator[None]:
     """Let torch's global generators of all devices draw a stream from its start in the block."""
-    with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
+    with own_draws():
         torch.manual_seed(stream.initial_seed())
         yield
+
+
+@contextmanager
+def own_draws() -> Iterator[None]:
+    """Restore torch's global generators after the block; those of GPUs without starting CUDA."""
+    started = torch.cuda.is_initialized()
+    gpus = range(torch.cuda.device_count() if started else 0)
+    try:
+        with torch.random.fork_rng(gpus, device_type="cuda"):
+            yield
+    finally:
+        if not started:  # a seed set in the block is that of GPUs that are started later
+            torch.cuda.manual_seed_all(torch.initial_seed())
 
 
 def _sequence(seed: int, purpose: str, indices: tuple[int, ...]) -> np.random.SeedSequence:

@@ -12,7 +12,7 @@ from gleak.artifacts.model import Model
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import with_state
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
-from gleak.runtime.device import choose_device
+from gleak.runtime.device import choose_device, device_name
 from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.training.base import InitialisedSpec
 
@@ -37,7 +37,8 @@ def train_model(
     dataset = Dataset.read(dataset_path)
     with drawing_from(torch_stream(seed, "construction")):  # of a user's constructor
         network = model.build(dataset.shape, dataset.classes)
-    network.to(choose_device(device))
+    used = choose_device(device)
+    network.to(used)
     origin = origin_of(__name__, [model, training], [dataset_path], seed)
     artifact = Model(
         spec=f"{dataset.spec}/{model}/{training}",
@@ -51,7 +52,7 @@ def train_model(
         train_loss=np.zeros(0),
         test_accuracy=np.zeros(0),
     )
-    with Journal(output.with_name(FILE), origin) as journal:
+    with Journal(output.with_name(FILE), origin, device_name(used)) as journal:
         history = training.train(network, dataset, seed, journal)
         replace(
             with_state(artifact, network),

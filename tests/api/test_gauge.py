@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.linalg import lstsq
 
 import gleak
+from gleak.api import gauge as module
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
+from gleak.models.parameters import independent_copy
+from gleak.runtime.virtual_gpu import DEVICE, VirtualGPU
 
 SHAPE, CLASSES, LR = (3, 8, 8), 4, 0.1
 State = dict[str, Tensor]
@@ -115,6 +119,29 @@ def test_a_dense_layer_of_samples_gives_all_whatever_else_there_is(
     found = gauge_of(model, 3)(*trained(model, 3))
     assert found["gleak-explained"] > 0.99
     assert found["gleak-recovered"] == 1
+
+
+def on_cpu(matrix: Tensor, *others: Tensor, driver: str) -> Any:
+    assert {each.device.type for each in (matrix, *others)} == {"cpu"}
+    return lstsq(matrix, *others, driver=driver)
+
+
+@pytest.mark.filterwarnings("ignore:.*no-op:UserWarning")
+@pytest.mark.parametrize("build", [dense, normalised, convolutional])
+def test_a_network_on_a_gpu_is_measured_there(
+    build: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And least squares on the CPU, as LAPACK's method is not on a GPU."""
+    model = build()
+    gauge, updates = gauge_of(model, 2), trained(model, 2)
+    monkeypatch.setattr(module, "prepared_copy", independent_copy)  # it takes no virtual parameters
+    monkeypatch.setattr(module, "EXACT", 1.0)  # values are unknown, so every attack is tried
+    monkeypatch.setattr(torch.linalg, "lstsq", on_cpu)
+    with VirtualGPU(10**9) as gpu:
+        gauge.model.to(DEVICE)
+        found = gauge(*updates)
+    assert gpu.fault is None
+    assert found.keys() == {"gleak-alarms", "gleak-explained", "gleak-labels", "gleak-recovered"}
 
 
 def test_a_convolution_gives_labels() -> None:

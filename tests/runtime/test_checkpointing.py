@@ -115,6 +115,26 @@ def test_with_a_checkpoint_that_is_not_its_own_a_job_starts_from_the_beginning(
     assert not path.exists()
 
 
+def test_a_checkpoint_of_another_device_is_named_and_not_used(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def resume(device: str) -> dict[str, np.ndarray]:
+        with pytest.raises(StoppedError), Journal(path, "one", device) as journal:
+            stored = journal.part("0").stored
+            journal.part("0").keep({"done": len(device)})
+            os.kill(os.getpid(), signal.SIGTERM)
+        return stored
+
+    assert not resume("NVIDIA H100")
+    assert not resume("cpu")
+    assert "made on NVIDIA H100, and this job runs on cpu" in caplog.text
+    assert "starts from the beginning" in caplog.text
+    assert "put it back for a run on NVIDIA H100" in caplog.text
+    caplog.clear()
+    assert resume("cpu")["done"] == len("cpu")
+    assert "runs on" not in caplog.text
+
+
 @pytest.mark.usefixtures("eager")
 def test_a_full_disk_costs_the_checkpoint_and_not_the_job(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -57,12 +57,12 @@ def test_nothing_is_written_when_the_work_fails(tmp_path: Path) -> None:
 def test_a_gpu_that_was_used_is_recorded_and_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forgotten: list[int] = []
+    allocated, forgotten = [1_000_000, 7_250_000], []
     cuda = SimpleNamespace(
         is_initialized=lambda: True,
         device_count=lambda: 2,
         reset_peak_memory_stats=forgotten.append,
-        max_memory_allocated=lambda number: (1_000_000, 7_250_000)[number],
+        max_memory_allocated=lambda number: allocated[number],
         get_device_name=lambda number: f"GPU {number}",
         synchronize=lambda: time.sleep(0.05),
     )
@@ -73,6 +73,10 @@ def test_a_gpu_that_was_used_is_recorded_and_waited_for(
     found = load(tmp_path)
     assert (found["device"], found["peak_gpu_memory_mb"]) == ("GPU 1", 7.2)
     assert found["seconds"] >= 0.05 > found["cpu_seconds"]
+    allocated[:] = [0, 0]
+    with record(tmp_path):
+        pass
+    assert load(tmp_path)["device"] == "cpu"
 
 
 def test_the_commit_is_that_of_the_source_or_absent(

@@ -24,6 +24,7 @@ from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.score_table import save_scores
 from gleak.models.broadcast import read_model_spec
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
+from gleak.runtime.device import device_name
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import derived_seed
 from gleak.studies.search.chosen import SearchOutcome
@@ -94,7 +95,8 @@ def run_search(
     files = [update_path, parameters_path, private_path, *granted_paths.values(), *secrets]
     specs = [search.base, search.metric, read_model_spec(parameters_path)]
     origin = origin_of(__name__, specs, [*files, *knowledge_paths], search.fingerprint, seed)
-    with Journal(folder / FILE, origin) as journal:
+    used = device_name(next(observation.model.parameters()).device)
+    with Journal(folder / FILE, origin, used) as journal:
         trials = try_specs(search, _evaluation(search, observation, truth, seed, journal), seed)
         save_scores(_table(trials), folder / "trials.csv")
         _outcome(search, trials, study, scale).write(folder / "chosen.yaml")

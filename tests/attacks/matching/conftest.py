@@ -80,14 +80,18 @@ def make_observation() -> Callable[..., Observation]:
     """Return gradients of V victims' mean loss at a random network, and their samples."""
 
     def make(
-        model: str = "lenet+width=3", victims: int = 3, samples: int = 2, **fields: object
+        model: str = "lenet+width=3",
+        victims: int = 3,
+        samples: int = 2,
+        spread: float = 0.5,
+        **fields: object,
     ) -> tuple[Observation, Tensor, Tensor]:
         stream = torch.Generator().manual_seed(4)
         shape = (6,) if model.startswith("mlp") else (3, 8, 8)
         network = parse("model", model).build(shape, 4).eval()
         weights = torch.Generator().manual_seed(5)
         for parameter in network.parameters():
-            nn.init.uniform_(parameter, -0.5, 0.5, generator=weights)
+            nn.init.uniform_(parameter, -spread, spread, generator=weights)
         inputs = torch.rand(victims, samples, *shape, generator=stream)
         labels = torch.randint(4, (victims, samples), generator=stream)
         client = parse("client", "fedsgd")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gleak.attacks.matching.codes import BicubicCoder
 from gleak.attacks.matching.gradient_matching import GradientMatching
@@ -25,11 +28,66 @@ def test_smooth_images_survive_their_code(scale: int):
         torch.linspace(0, 1, 16), torch.linspace(0, 1, 24), indexing="ij"
     )
     image = (0.5 * rows + 0.5 * columns).expand(2, 3, 16, 24)
-    coder = BicubicCoder(scale, (3, 16, 24))
+    coder = BicubicCoder.of(scale, (3, 16, 24), image)
     codes = coder.encode(image)
     assert codes.shape == (2, 3 * 16 * 24 // scale**2)
     inner = (..., slice(2 * scale, -2 * scale), slice(2 * scale, -2 * scale))
     torch.testing.assert_close(coder.decode(codes)[inner], image[inner], atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("scale", "height", "width"), [(2, 8, 8), (4, 12, 20), (4, 28, 28), (4, 64, 32), (3, 21, 9)]
+)
+def test_matrices_interpolate_as_torch_does(
+    scale: int, height: int, width: int, precision: torch.dtype
+):
+    drawn = torch.rand(5, 3, height, width, generator=torch.Generator().manual_seed(0))
+    images = drawn.to(precision)
+    coder = BicubicCoder.of(scale, (3, height, width), images)
+    cubic = partial(functional.interpolate, mode="bicubic", align_corners=False)
+    small = cubic(images, size=(height // scale, width // scale), antialias=True)
+    codes = coder.encode(images)
+    rounding = {"atol": 16 * torch.finfo(precision).eps, "rtol": 0}
+    torch.testing.assert_close(codes, small.flatten(1), **rounding)
+    large = cubic(small, size=(height, width))
+    torch.testing.assert_close(coder.decode(small.flatten(1)), large, **rounding)
+
+
+@pytest.mark.parametrize(("scale", "height", "width"), [(4, 28, 28), (3, 21, 9)])
+def test_the_code_of_an_image_does_not_depend_on_others(scale: int, height: int, width: int):
+    images = torch.rand(7, 3, height, width, generator=torch.Generator().manual_seed(0))
+    coder = BicubicCoder.of(scale, (3, height, width), images)
+
+    def derivative(codes: torch.Tensor) -> torch.Tensor:
+        values = codes.clone().requires_grad_()
+        coder.decode(values).square().sum().backward()
+        return values.grad
+
+    codes = coder.encode(images)
+    for number, alone in enumerate(images.split(1)):
+        row = slice(number, number + 1)
+        assert torch.equal(coder.encode(alone.clone()), codes[row])
+        assert torch.equal(coder.decode(codes[row].clone()), coder.decode(codes)[row])
+        assert torch.equal(derivative(codes[row]), derivative(codes)[row])
+
+
+class Interpolations(TorchDispatchMode):
+    """Counts interpolations, whose derivatives add in random order on a GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += "upsample" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_search_of_small_images_interpolates_by_products_alone(encoded: Make):
+    problem = encoded("bicubic+scale=2")
+    points = torch.rand(3, problem.unknowns)
+    with Interpolations() as found:
+        problem.evaluate(points)
+    assert found.count == 0
 
 
 @pytest.mark.parametrize(

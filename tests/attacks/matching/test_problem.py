@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gleak.artifacts.protocol import Protocol
-from gleak.attacks.matching.codes import BicubicCoder
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.priors import TotalVariation, total_variation
@@ -86,7 +85,7 @@ def make(make_observation: Make, make_parts: Make) -> Make:
         update = {name: value.double() for name, value in observation.update.items()}
         observation = Observation(**{**vars(observation), "update": update})
         whole = GradientMatching.of(observation, make_parts(labels=labels))
-        return CodedProblem.of(whole, BicubicCoder(2, observation.input_shape)), whole
+        return CodedProblem.of(whole, parse("code", "bicubic+scale=2").coder(observation)), whole
 
     return reparametrized
 
@@ -112,7 +111,7 @@ def test_reconstructions_are_decoded_codes(make_observation: Make, make_parts: M
     observation, _, _ = make_observation()
     parts = make_parts(labels="argmin", code=parse("code", "bicubic+scale=2"), iterations=5)
     found = torch.from_numpy(match(observation, parts).inputs).flatten(0, 1)
-    coder = BicubicCoder(2, observation.input_shape)
+    coder = parts.code.coder(observation)
     gap = (coder.decode(coder.encode(found)) - found).abs().mean()
     noise = torch.rand(found.shape, generator=torch.Generator().manual_seed(0))
     assert gap < 0.3 * (coder.decode(coder.encode(noise)) - noise).abs().mean()

@@ -16,10 +16,10 @@ SUFFICIENT = 1e-4
 FIXED_POINT_ITERATIONS = 300
 FIXED_POINT_TOLERANCE = 1e-4
 LOOK_EVERY = 20
-"""Iterations after which a program looks whether all victims have stopped, as a GPU waits for it."""
+"""Iterations after which a GPU, which must finish its work first, is asked for stopped victims."""
 POLAR_STEPS = 20
-"""Steps of the iteration to an orthogonal matrix, for singular values of up to 1000 times the least;
-those of photographs' mixtures are up to 60 times as large."""
+"""Steps of the iteration to an orthogonal matrix, for norms of up to 1000 times the least singular
+value; those of mixtures of up to 128 photographs are up to 60 times as large."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from gleak.core.lazy import torch
 FEW_POSITIONS = 32
 """Positions of an image below which oneDNN, which copies the weight in each call, is slower."""
 LARGE_CONVOLUTION = 2**23
-"""Multiplications of a sample from which, on a CPU, each victim's gradient of the weight is a call of
-its own: then oneDNN is slower for groups."""
+"""Multiplications of a sample from which, on a CPU, each victim's gradient of the weight is a call
+of its own: then oneDNN is slower for groups."""
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,8 @@ def _patches(padded: Tensor, layer: nn.Conv2d, outputs: torch.Size) -> Tensor:
 def _fold(patches: Tensor, layer: nn.Conv2d, shape: torch.Size) -> Tensor:
     """Add every value of the patches to its position in the input; the adjoint of `_patches`."""
     if not kernels.on_cpu(patches):
-        settings = (layer.dilation, 0, layer.stride)
-        columns = patches.flatten(4).flatten(1, 3)
-        return nn.functional.fold(columns, shape[2:], layer.kernel_size, *settings)  # type: ignore[arg-type]
+        settings = (layer.kernel_size, layer.dilation, 0, layer.stride)
+        return nn.functional.fold(patches.flatten(4).flatten(1, 3), shape[2:], *settings)
     padded = patches.new_zeros(shape)
     for i in range(patches.shape[2]):
         rows = _seen(i, patches.shape[4], layer.stride[0], layer.dilation[0])

@@ -34,7 +34,7 @@ def layout(images: torch.Tensor) -> torch.memory_format:
 
 @contextmanager
 def padded_rows(network: torch.nn.Module, rows: torch.Tensor) -> Iterator[None]:
-    """Pad the inputs of layers with zeros in the block, so that kernels do not depend on their rows.
+    """Pad the inputs of layers with zeros in the block, so that kernels do not depend on `rows`.
 
     Matrix products and convolutions of few samples use other kernels than those of many, which sum
     in another order, and the last values of a tensor are computed without vector instructions: a

@@ -203,9 +203,10 @@ class Step:
 class TangentGradients(SamplewiseGradients):
     """Gradients of all victims' samples in one batch, differentiated without a graph.
 
-    In cells of several victims, a victim's gradient on a CPU does not depend on the victims that are
-    computed with it, nor on their number, to the last bit. For networks that `torch.fx` traces,
-    with trained layers as in `gleak.attacks.matching.affine_layers`, whose samples do not interact.
+    In cells of several victims, a victim's gradient does not depend on the victims that are
+    computed with it, nor on their number; on a CPU, to the last bit. For networks that `torch.fx`
+    traces, with trained layers as in `gleak.attacks.matching.affine_layers`, whose samples do not
+    interact.
 
     Raises:
         UnsplittableError: a trained parameter is used in another way.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gleak.attacks.matching import kernels
 from gleak.attacks.unmixing.mixtures import Unmixing
 from gleak.core.lazy import torch
+from gleak.runtime.gpu_loop import evaluations_between_looks
 
 LIKELIHOOD_ITERATIONS = 60
 LIKELIHOOD_TOLERANCE = 1e-4
@@ -15,11 +16,9 @@ HALVINGS = 8
 SUFFICIENT = 1e-4
 FIXED_POINT_ITERATIONS = 300
 FIXED_POINT_TOLERANCE = 1e-4
-LOOK_EVERY = 20
-"""Iterations after which a program looks whether all victims have stopped, as a GPU waits for it."""
 POLAR_STEPS = 20
-"""Steps of the iteration to an orthogonal matrix, for singular values of up to 1000 times the least;
-those of photographs' mixtures are up to 60 times as large."""
+"""Steps of the iteration to an orthogonal matrix, for norms of up to 1000 times the least singular
+value; those of mixtures of up to 128 photographs are up to 60 times as large."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +106,8 @@ def nearest_orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
 def _over(stopped: torch.Tensor, iteration: int) -> bool:
     """Return True if all victims are seen to have stopped; a GPU is asked rarely."""
-    looks = kernels.on_cpu(stopped) or (iteration + 1) % LOOK_EVERY == 0
-    return looks and bool(stopped.all())
+    between = evaluations_between_looks(stopped.device)
+    return (iteration + 1) % between == 0 and bool(stopped.all())
 
 
 def maximise_likelihood(white: torch.Tensor, first: torch.Tensor, contrast: Contrast) -> Unmixing:

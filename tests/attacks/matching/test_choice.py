@@ -103,7 +103,7 @@ def test_steps_of_networks_that_look_splittable_and_are_not_go_the_general_way(n
 
 
 def test_the_method_depends_on_the_cell_and_the_device(monkeypatch: pytest.MonkeyPatch):
-    """Dense layers' gradients are not formed; those of half-dense networks for one victim or a GPU."""
+    """Dense layers' gradients are not formed; of half-dense networks for one victim or on a GPU."""
     convolutional = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten()))
     half = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 3), nn.Flatten(), nn.Linear(32, CLASSES)))
     for training, method in [

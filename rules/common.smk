@@ -17,7 +17,7 @@ from gleak.core.markup import to_json, to_report
 from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
 from gleak.studies.own_models import check_own_model
-from gleak.studies.estimate import model_bytes, update_bytes
+from gleak.studies.estimate import job_megabytes
 from gleak.runtime.hub_weights import is_unaltered
 from gleak.runtime.logs import quarantine
 from gleak.runtime.source_digest import source_digest
@@ -132,10 +132,9 @@ evaluators = reading(lambda cell: stage_files.knowledge_of(cell.evaluators))
 def resources(rule, subject=cell):
     """Return the resources of a stage's jobs; `subject` parses the wildcards into a cell."""
     stage, memory = STAGES[rule], STAGES[rule].memory
-    copied = {"update": update_bytes, "model": model_bytes}[memory.of]
 
     def megabytes(wildcards):
-        return memory.base + memory.copies * copied(subject(wildcards)) // 10**6
+        return job_megabytes(memory, subject(wildcards), SETTINGS.device)
 
     gpu = {"gpu": int(SETTINGS.device == "cuda")} if stage.gpu != "none" else {}
     return {"mem_mb": megabytes if memory.copies else memory.base, "runtime": stage.minutes, **gpu}

@@ -194,7 +194,7 @@ class Journal:
             for name, clock in now.items()
         }
         try:
-            whole = {**self._kept, **running, **cost}
+            whole: dict[str, Any] = {**self._kept, **running, **cost}
             Checkpoint(origin=self.origin, state=whole).write(self.path)
         except (ArtifactError, MemoryError, RuntimeError) as error:
             log.warning("the checkpoint could not be written, the job continues: %s", error)

@@ -230,7 +230,7 @@ ANSWERS: Mapping[Any, Callable[..., Any]] = {
 
 @contextmanager
 def alone(gpu: VirtualGPU) -> Iterator[VirtualGPU]:
-    """Use a virtual GPU in the block, in place of one that is in use, with the same random state."""
+    """Use a virtual GPU in a block, in place of one that is in use; keep the random state."""
     with _disable_current_modes(), torch.random.fork_rng(devices=[]), gpu:
         yield gpu
 

@@ -24,7 +24,7 @@ ACTIVATION_BYTES = 400
 CAUTION = 10
 """Factor by which the memory of a search is at most above `rough_bytes`."""
 MEASUREMENTS, CLOSE = 4, 0.03
-"""Largest number of measurements, and the relative change from which on another one is pointless."""
+"""Largest number of measurements, and the relative change up to which another is pointless."""
 DROPPED = 3 / 4
 """Largest share of victims that are copied when the others are taken out of a batch."""
 CPU_SHORTAGES = (
@@ -155,10 +155,10 @@ def _bytes_of_search(gpu: VirtualGPU, problem: Problem) -> int:
     growth = max(0, optimizer.bytes_per_unknown() * points.numel() - vectors)
     state.advance(problem, points, problem.evaluate(points), running)
     working = gpu.peak - before - kept
-    if victims > 1:
-        unchanged = gpu.used
-        copied = problem.keep(running)
-        working = max(working, int(DROPPED * (gpu.used - unchanged + kept + growth)))
+    if victims > 1:  # the optimizer's tensors are copied one by one
+        largest = max(value.nbytes for value in every) + growth
+        unchanged, copied = gpu.used, problem.keep(running)
+        working = max(working, int(DROPPED * (gpu.used - unchanged + largest)))
         del copied
     return kept + growth + working
 

@@ -23,9 +23,8 @@ from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.quasi_newton import LBFGS
 from gleak.attacks.matching.search import SHOWN_VICTIMS
-from gleak.core.errors import GleakError, IncompatibleError
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.runtime.checkpointing import Journal
 
 Make = Callable[..., Any]
 

@@ -17,7 +17,7 @@ from gleak.core.markup import to_json, to_report
 from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
 from gleak.studies.own_models import check_own_model
-from gleak.studies.estimate import attacked_cell, gpu_quarters, model_bytes, update_bytes
+from gleak.studies.estimate import attacked_cell, gpu_quarters, job_megabytes
 from gleak.runtime.gpu_slots import QUARTERS, visible_gpus
 from gleak.runtime.hub_weights import is_unaltered
 from gleak.runtime.logs import quarantine
@@ -147,10 +147,9 @@ def resources(rule, subject=cell):
     A job asks for a GPU (`gpu`) and, where this machine has any, for quarters of one.
     """
     stage, memory = STAGES[rule], STAGES[rule].memory
-    copied = {"update": update_bytes, "model": model_bytes}[memory.of]
 
     def megabytes(wildcards):
-        return memory.base + memory.copies * copied(attacked_cell(subject(wildcards))) // 10**6
+        return job_megabytes(memory, attacked_cell(subject(wildcards)), SETTINGS.device)
 
     def quarters(wildcards):
         return gpu_quarters(rule, subject(wildcards), SETTINGS.device)

@@ -2,8 +2,7 @@
 
 A file is written under a temporary name, read back and validated, then renamed. Only its owner can
 read it, since all but models hold samples or what reveals them. It contains nothing volatile (time,
-host), so equal content gives equal bytes. HDF5 builds the file in memory and plain writes put it on
-disk: if the disk is full, HDF5 can neither name the cause nor close the file (it crashes later).
+host), so equal content gives equal bytes. It is written array by array, and never whole in memory.
 """
 
 from __future__ import annotations
@@ -84,11 +83,12 @@ class Artifact:
         path = Path(path)
         self.validate(str(path))
         with atomic(path, private=True) as temporary:
-            buffer = io.BytesIO()
-            with h5py.File(buffer, "w") as file:
-                self._store(file)
-                seal_group(file)
-            temporary.write_bytes(buffer.getbuffer())
+            with HeldErrors(temporary, "w+b") as disk:
+                with h5py.File(disk, "w") as file:
+                    self._store(file)
+                    seal_group(file)
+                if disk.error:
+                    raise disk.error
             type(self).read(temporary)
 
     @classmethod
@@ -151,6 +151,38 @@ class Artifact:
                     store_array(group, key, np.asarray(item), schema)
             else:
                 store_array(file, name, np.asarray(value), schema)
+
+
+class HeldErrors(io.FileIO):
+    """File that keeps its first error, and from then on writes nothing.
+
+    If the disk is full, HDF5 can neither name the cause nor close the file (it crashes later), so
+    the error is to be raised once HDF5 has closed it.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        """Write all of the data, if there was no error."""
+        left = memoryview(data).cast("B")
+        with self._held():
+            while left and not self.error:
+                left = left[super().write(left) :]
+        return len(data)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Change the size, if there was no error."""
+        with self._held():
+            if not self.error:
+                super().truncate(size)
+        return self.tell() if size is None else size
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = error
 
 
 def create_group(parent: h5py.Group, name: str) -> h5py.Group:

@@ -76,12 +76,14 @@ class SearchCost:
             Strassen 1983), so the gradient of a function of a gradient takes 12.
         samples: number of samples that an evaluation computes; None: all of a client.
         repeats_local_steps: True if an evaluation runs all local steps of the client.
+        state: bytes of the search's state for each value of the samples, which a checkpoint holds.
     """
 
     evaluations: int = 0
     passes: int = 12
     samples: int | None = None
     repeats_local_steps: bool = False
+    state: int = 0
 
 
 class AttackSpec(Spec):

@@ -105,7 +105,7 @@ class Best(AttackSpec):
     )
 
     def cost(self) -> SearchCost:
-        return SearchCost(evaluations=self.budget)
+        return SearchCost(evaluations=self.budget, state=CPL().cost().state)
 
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec

@@ -135,7 +135,9 @@ class InversionAttack(AttackSpec):
 
     def cost(self) -> SearchCost:
         """Return the cost of first derivatives, as no second ones are needed."""
-        return SearchCost(evaluations=self.search_parts().iterations, passes=3)
+        parts = self.search_parts()
+        state = parts.optimizer.bytes_per_unknown()
+        return SearchCost(evaluations=parts.iterations, passes=3, state=state)
 
     def summary(self) -> AttackSummary:
         """Return the summary of the inversion alone."""

@@ -170,6 +170,7 @@ class MatchingAttack(AttackSpec):
         return SearchCost(
             evaluations=self.seeds * self.iterations * parts.optimizer.cost_per_iteration,
             repeats_local_steps=parts.client_model == "unrolled",
+            state=parts.optimizer.bytes_per_unknown(),
         )
 
     def reconstruct(self, observation: Observation) -> Reconstruction:

@@ -47,6 +47,8 @@ JOB = "job"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 State = Mapping[str, Any]
 """Tensors or array-likes by name."""
+Running = tuple[str, Callable[[], State]]
+"""Name of a part, and the function that returns its state between two steps."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,17 @@ class Checkpoint(Artifact):
     state: dict[str, np.ndarray] = arrays("...", "state", "any", finite=False, packed=False)
 
 
+@dataclass(frozen=True)
+class OnHost:
+    """Value that becomes an array where one is needed: a tensor on the CPU without a copy."""
+
+    value: Any
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        tensor = hasattr(self.value, "detach")
+        return np.asarray(self.value.detach().cpu() if tensor else self.value)
+
+
 class Journal:
     """Checkpoint file of one running job; used as a context manager.
 
@@ -85,6 +98,7 @@ class Journal:
     def __init__(self, path: Path | None = None, origin: str = "", device: str = "") -> None:
         self.path, self.origin, self.device = path, origin, device
         self._kept: dict[str, np.ndarray] = {}
+        self._running: Running | None = None
         self._parts = 0
         self._asked: str | None = None
         self._within = False
@@ -121,11 +135,23 @@ class Journal:
 
     def keep(self, prefix: str, state: State) -> None:
         """Replace the values stored under a prefix; the file is not written yet."""
+        self._drop(prefix)
+        for key, value in state.items():
+            tensor = hasattr(value, "detach")
+            array = value.detach().to("cpu", copy=True).numpy() if tensor else np.array(value)
+            self._kept[f"{prefix}{SEPARATOR}{key}"] = array
+
+    def follow(self, prefix: str, state: Callable[[], State]) -> None:
+        """Replace the values under a prefix by those that a function returns at each writing."""
+        if self._running is None or self._running[0] != prefix:
+            self._drop(prefix)
+        self._running = prefix, state
+
+    def _drop(self, prefix: str) -> None:
+        if self._running and self._running[0] == prefix:
+            self._running = None
         for key in self.stored(prefix):
             del self._kept[f"{prefix}{SEPARATOR}{key}"]
-        for key, value in state.items():
-            array = value.detach().cpu().numpy() if hasattr(value, "detach") else value
-            self._kept[f"{prefix}{SEPARATOR}{key}"] = np.array(array)  # a copy
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
@@ -161,17 +187,21 @@ class Journal:
 
     def _write(self) -> bool:
         """Write the file and return True; a failure to write is logged and does not end the job."""
-        if self.path is None or not self._kept:
+        if self.path is None or not (self._kept or self._running):
             return False
+        running = {}
+        if self._running:
+            name, state = self._running
+            running = {f"{name}{SEPARATOR}{key}": OnHost(v) for key, v in state().items()}
         earlier, now = self.earlier, _clocks()
         cost = {
             f"{JOB}{SEPARATOR}{name}": np.array(earlier.get(name, 0.0) + clock - self._clocks[name])
             for name, clock in now.items()
         }
         try:
-            whole = {**self._kept, **cost}
+            whole: dict[str, Any] = {**self._kept, **running, **cost}
             Checkpoint(origin=self.origin, device=self.device, state=whole).write(self.path)
-        except (ArtifactError, MemoryError) as error:
+        except (ArtifactError, MemoryError, RuntimeError) as error:
             log.warning("the checkpoint could not be written, the job continues: %s", error)
             return False
         return True
@@ -249,14 +279,15 @@ class Part:
             yield
 
     def step(self, state: Callable[[], State]) -> None:
-        """Store the state and write the checkpoint if it is due; to be called between two steps.
+        """Write the checkpoint with the state if it is due; to be called between two steps.
+
+        The state is that of the end of the steps, too, until other values are kept for this part.
 
         Raises:
             StoppedError: the job was asked to stop; see `Journal.save`.
         """
-        if self.journal.due:
-            self.keep(state())
-            self.journal.save()
+        self.journal.follow(self.name, state)
+        self.save_if_due()
 
     def save_if_due(self) -> None:
         """Write the checkpoint if it is due; to be called after work whose result is stored."""

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from gleak.core.errors import DeviceError
 
 aten = torch.ops.aten
+T = TypeVar("T")
 DEVICE = torch.device("meta")
 GIGABYTE = 10**9
 MASKS = (torch.bool, torch.uint8)
@@ -247,3 +251,43 @@ ANSWERS: Mapping[Any, Callable[..., Any]] = {
     aten.masked_select: lambda value, mask: value.expand_as(mask).reshape(-1).clone(),
 }
 """Operations whose result depends on values, and what they return."""
+
+
+@contextmanager
+def alone(gpu: VirtualGPU) -> Iterator[VirtualGPU]:
+    """Use a virtual GPU in a block, in place of one that is in use; keep the random state."""
+    with _disable_current_modes(), torch.random.fork_rng(devices=[]), gpu:
+        yield gpu
+
+
+def blank_copy(value: T, kept: Sequence[Any] = ()) -> T:
+    """Copy a value with all its parts on the virtual GPU, without the values of its tensors.
+
+    Parts in ``kept`` are not copied.
+    """
+    with BlankCopies():
+        return deepcopy(value, {id(part): part for part in kept})
+
+
+class BlankCopies(TorchFunctionMode):
+    """Copies of tensors by `copy.deepcopy` in the block are on the virtual GPU, without values."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is Tensor.__deepcopy__:
+            value, memo = args
+            if id(value) not in memo:
+                memo[id(value)] = _blank(value).requires_grad_(value.requires_grad)
+            return memo[id(value)]
+        if func is Tensor.clone:  # that of a parameter, which is copied by it
+            return _blank(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _blank(value: Tensor) -> Tensor:
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)

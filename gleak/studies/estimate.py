@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from gleak.attacks.matching.chunks import CPU_BYTES
 from gleak.core.registry import parse
 from gleak.core.settings import Settings
 from gleak.knowledge.base import Pretraining
@@ -44,7 +45,7 @@ from gleak.simulation.grants import AUXILIARY
 from gleak.studies.cell import SCORED_BY, Cell
 from gleak.studies.machine import START_SECONDS, Machine
 from gleak.studies.stage_files import Made, Shard, StudyPart, Subject, table_of
-from gleak.studies.stages import STAGES, jobs_behind, path_of
+from gleak.studies.stages import STAGES, JobMemory, jobs_behind, path_of
 from gleak.studies.study import Study
 
 RATE = 4e10
@@ -57,6 +58,8 @@ WEIGHT_WORK = 400
 """Multiply-adds that take as long as forming the gradient of a convolution's parameter, 10 ns."""
 GRADIENT_FACTOR = 3
 FLOAT_BYTES = 4
+GPU_BYTES = 80 * 10**9
+"""Memory of the largest GPU, assumed."""
 ASSUMED_CLASSES = 100
 ASSUMED_SAMPLES = 10_000
 
@@ -352,6 +355,26 @@ def update_bytes(cell: Cell) -> int:
 def model_bytes(cell: Cell) -> int:
     """Return the size, in bytes, of a cell's parameters as dense single-precision values."""
     return cell.model.parameters(cell.dataset.shape, _classes(cell)) * FLOAT_BYTES
+
+
+def checkpoint_bytes(cell: Cell, device: str) -> int:
+    """Return the size, in bytes, of the state of the victims that an attack searches at once.
+
+    They are as many as fit into the memory of the device.
+    """
+    cost = cell.attack.cost()
+    samples = cell.client.victims * (cost.samples or cell.client.batch_size)
+    state = samples * prod(cell.dataset.shape) * cost.state
+    return min(state, CPU_BYTES if device == "cpu" else GPU_BYTES)
+
+
+def job_megabytes(memory: JobMemory, cell: Cell, device: str) -> int:
+    """Return the memory of a job on a cell, in megabytes."""
+    copied = {"update": update_bytes, "model": model_bytes}[memory.of]
+    size = memory.copies * copied(cell)
+    if memory.searches:
+        size += checkpoint_bytes(cell, device)
+    return memory.base + size // 10**6
 
 
 COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {

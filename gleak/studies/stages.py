@@ -38,11 +38,15 @@ STUDY = "studies/{study}/{scale}"
 
 @dataclass(frozen=True)
 class JobMemory:
-    """Megabytes of a job: a base plus a number of copies of its update or model."""
+    """Megabytes of a job: a base plus a number of copies of its update or model.
+
+    Plus a checkpoint of its searches, if it runs some.
+    """
 
     base: int
     copies: int = 0
     of: str = "update"
+    searches: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ STAGES: dict[str, Stage] = {
             "attack",
             upto("attack"),
             _ATTACK,
-            memory=JobMemory(6000, 3),
+            memory=JobMemory(6000, 3, searches=True),
             minutes=240,
             reads=reads_of_attack,
             code="gleak.attacks.run_attack",
@@ -218,7 +222,7 @@ STAGES: dict[str, Stage] = {
             "attack_shard",
             upto("attack", "/shards/{shard}-of-{shards}"),
             _ATTACK,
-            memory=JobMemory(6000, 3),
+            memory=JobMemory(6000, 3, searches=True),
             minutes=240,
             reads=lambda shard: reads_of_attack(shard.cell),
             code="gleak.attacks.run_attack",
@@ -279,7 +283,7 @@ STAGES: dict[str, Stage] = {
                 "chosen": "searches/{search}/chosen.yaml",
                 "provenance": "searches/{search}/provenance.json",
             },
-            memory=JobMemory(6000, 3),
+            memory=JobMemory(6000, 3, searches=True),
             minutes=720,
             reads=reads_of_search,
             code="gleak.studies.search.run",

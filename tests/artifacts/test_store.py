@@ -206,10 +206,10 @@ def test_no_permission_is_reported(
 ) -> None:
     before = stored.read_bytes()
 
-    def refuse(path: Path, data: bytes) -> int:
+    def refuse(path: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr("gleak.artifacts.store.HeldErrors", refuse)
     with pytest.raises(ArtifactError, match=r"private\.h5: could not be written .*Permission"):
         private.write(stored)
     assert stored.read_bytes() == before

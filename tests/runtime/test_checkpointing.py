@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.store import HeldErrors
 from gleak.core.errors import StoppedError
 from gleak.core.registry import parse
 from gleak.runtime import checkpointing as module
@@ -139,10 +141,11 @@ def test_a_checkpoint_of_another_device_is_named_and_not_used(
 def test_a_full_disk_costs_the_checkpoint_and_not_the_job(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
+    def full(disk: HeldErrors, data: bytes) -> int:
+        disk.error = OSError(28, "No space left on device")
+        return len(data)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(HeldErrors, "write", full)
     assert count(path) == STEPS
     assert "the job continues" in caplog.text
     assert "No space left" in caplog.text
@@ -176,6 +179,42 @@ def test_stored_values_are_copies_and_those_of_a_failed_part_are_dropped() -> No
     with pytest.raises(MemoryError), part.stepping():
         raise MemoryError
     assert not part.stored
+
+
+@pytest.mark.usefixtures("eager")
+def test_writing_takes_the_memory_of_one_copy_of_the_state(path: Path) -> None:
+    """That of the file when it is read back; torch's own memory is not traced."""
+    state = {"pairs": torch.rand(2**21), "points": torch.rand(2**18)}
+    size = sum(value.nbytes for value in state.values())
+    with Journal(path) as journal:
+        part = journal.part()
+        part.step(dict)
+        tracemalloc.start()
+        part.step(lambda: state)
+        kept, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert Checkpoint.read(path).state["1:pairs"].tobytes() == state["pairs"].numpy().tobytes()
+    assert peak <= 1.1 * size
+    assert kept <= 0.1 * size, "nothing is left of it"
+
+
+def test_a_state_is_asked_for_whenever_the_file_is_written(path: Path) -> None:
+    """After the last step too, until the part has kept its result."""
+    state = {"done": 0}
+    with pytest.raises(StoppedError), Journal(path) as journal:
+        part = journal.part()
+        with part.stepping():
+            part.step(lambda: state)
+            state = {"done": 1}
+            os.kill(os.getpid(), signal.SIGTERM)
+    with Journal(path) as journal:
+        part = journal.part()
+        assert int(part.stored["done"]) == 1
+        part.step(dict)
+        assert not part.stored, "what was read of it is not held beside it"
+        part.keep({"result": 2})
+        journal.save()
+        assert {"1:result", "job:seconds", "job:cpu_seconds"} == set(Checkpoint.read(path).state)
 
 
 def test_costs_of_runs_that_were_broken_off_are_added(path: Path) -> None:

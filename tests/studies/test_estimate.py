@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from gleak.attacks.matching.chunks import CPU_BYTES
 from gleak.core.registry import load, parse
 from gleak.core.settings import Settings
 from gleak.crafting.base import CraftingSpec
@@ -23,6 +24,7 @@ from gleak.studies.estimate import (
     ASSUMED_CLASSES,
     ASSUMED_SAMPLES,
     CALL_SECONDS,
+    GPU_BYTES,
     GPU_RATE,
     RATE,
     TOGETHER,
@@ -37,10 +39,12 @@ from gleak.studies.estimate import (
     gpu_hours,
     gpu_quarters,
     hours,
+    job_megabytes,
     jobs,
     plan_study,
     remaining,
     show,
+    update_bytes,
 )
 from gleak.studies.machine import START_SECONDS, Machine, Speed
 from gleak.studies.stage_files import Made, Shard, StudyPart, files_in, scores_of
@@ -447,3 +451,28 @@ def test_of_captured_clients_files_are_taken_and_nothing_is_trained() -> None:
     assert {job.rule for job in captured} == {"prepare_dataset", *taken, "attack", "score"}
     assert gigabytes(captured) == gigabytes(simulated)
     assert 0 < only(captured, "take_captured_truth").work < only(simulated, "simulate_clients").work
+
+
+CPL_CELL = "cifar10/lenet/untrained/honest/fedsgd+victims=1000/none/cpl"
+
+
+@pytest.mark.parametrize(
+    ("path", "device", "checkpoint"),
+    [
+        (CPL_CELL, "cpu", 1000 * 3072 * 832),
+        (CPL_CELL.replace("=1000", "=9000"), "cpu", CPU_BYTES),
+        (CPL_CELL.replace("=1000", "=9000"), "auto", 9000 * 3072 * 832),
+        (CPL_CELL.replace("=1000", "=90000"), "cuda", GPU_BYTES),
+        (CPL_CELL.replace("/cpl", "/invertgrad"), "cpu", 1000 * 3072 * 16),
+        (CPL_CELL.replace("/cpl", "/random_noise"), "cpu", 0),
+    ],
+)
+def test_an_attack_asks_for_the_memory_of_a_checkpoint(
+    path: str, device: str, checkpoint: int
+) -> None:
+    """In 4 bytes a value: points and best points, and what the optimizer keeps of each."""
+    cell = Cell.parse(dict(zip(LEVELS, path.split("/"), strict=True)))
+    memory = STAGES["attack"].memory
+    plain = memory.base + memory.copies * update_bytes(cell) // 10**6
+    assert job_megabytes(memory, cell, device) == pytest.approx(plain + checkpoint // 10**6, abs=1)
+    assert job_megabytes(STAGES["score"].memory, cell, device) == STAGES["score"].memory.base

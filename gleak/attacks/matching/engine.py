@@ -8,38 +8,31 @@ random stream, optimizer state, stop and restarts. The engine has no access to t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.matching.chunks import ShortageError, in_chunks, part_of, victims_in_memory
 from gleak.attacks.matching.gradient_matching import DrawnMatching, GradientMatching
 from gleak.attacks.matching.gradients import repeated_steps
 from gleak.attacks.matching.parts import Finish, Parts, Result
 from gleak.attacks.matching.problem import CodedProblem, Problem
 from gleak.attacks.matching.search import Records, Search, SearchState, kept_snapshots
 from gleak.attacks.observation import Observation
-from gleak.core.errors import GleakError
 from gleak.core.lazy import torch
 from gleak.runtime.checkpointing import Part
-from gleak.runtime.device import free_memory
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 
-CPU_BYTES = 4 * 2**30
-GPU_SHARE = 0.6
-ACTIVATION_BYTES = 400
-SHORTAGES = ("can't allocate memory", "could not create a primitive", "could not create a memory")
-"""Error texts of torch's allocator on a CPU, and of oneDNN, which does not mention memory."""
 OTHER_LABEL = 1e9
 """Squared distance of samples whose labels differ, beyond any between samples."""
 AVERAGED = ("inputs", "objective", "trace_objective", "snapshots")
 SUMMED = ("iterations", "evaluations", "restarts")
 CHOSEN = ("labels", "converged")
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def match(observation: Observation, parts: Parts) -> Reconstruction:
@@ -69,7 +62,6 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
         GleakError: not even one victim fits into memory.
     """
     part, microbatches = observation.journal.part(), 1
-    chunk = victims_in_memory(problem, steps)
 
     def work(rows: slice) -> tuple[SearchState, Records]:
         return _solve_chunk(problem.keep(rows), observation, rows, part)
@@ -82,65 +74,15 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
             log.warning("out of memory: continuing with %d micro-batches a batch", microbatches)
         return divided is not None
 
+    chunk = 0
+    while not chunk:
+        try:
+            chunk = victims_in_memory(problem, steps)
+        except ShortageError:
+            if not divide():
+                raise
     outcomes = in_chunks(observation.victims, chunk, work, part, divide)
     return _reconstruction(problem, outcomes)
-
-
-def victims_in_memory(problem: Problem, steps: int) -> int:
-    """Compute the number of victims to advance at once, from optimizer state and gradients.
-
-    Each local step that an evaluation repeats keeps separate parameters and activations.
-    """
-    parameters = sum(value[0].numel() for value in problem.observed.values())
-    state = problem.parts.optimizer.bytes_per_unknown() + ACTIVATION_BYTES * steps
-    needed = 16 * parameters * steps + problem.unknowns * state
-    free = free_memory(problem.device)
-    budget = CPU_BYTES if free is None else GPU_SHARE * free
-    return max(1, int(budget // needed))
-
-
-def in_chunks(
-    victims: int,
-    chunk: int,
-    work: Callable[[slice], T],
-    part: Part,
-    divide: Callable[[], bool] = bool,
-) -> list[T]:
-    """Process ranges of victims; where memory runs out, halve the range and try again.
-
-    Args:
-        victims: number of victims.
-        chunk: first size of a range, which a resumed job keeps.
-        work: function applied to each range.
-        part: of the job's journal.
-        divide: makes the work on a single victim take less memory of a GPU; False if it cannot.
-
-    Raises:
-        GleakError: a single victim does not fit.
-    """
-    done: list[T] = []
-    start, chunk = 0, int(part.stored.get("chunk", chunk))
-    while start < victims:
-        part.keep({"chunk": chunk})
-        rows = slice(start, min(start + chunk, victims))
-        try:
-            done.append(work(rows))
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-            if not known and not any(sign in str(error) for sign in SHORTAGES):
-                raise
-            if chunk == 1 and isinstance(error, torch.OutOfMemoryError) and divide():
-                continue
-            if chunk == 1:
-                raise GleakError(
-                    "not even one victim fits into memory; use a larger machine or a smaller model "
-                    f"({error})"
-                ) from error
-            chunk = max(1, min(chunk, victims) // 2)
-            log.warning("out of memory: continuing with %d victims at a time", chunk)
-        else:
-            start = rows.stop
-    return done
 
 
 def _solve_chunk(
@@ -166,7 +108,7 @@ def _solve_chunk(
     records = Records((len(ids), *problem.shape), iterations, shown)
     search = Search(problem, draw, records)
     with Progress(iterations, f"searching {len(ids)} victims") as progress:
-        return search.run(progress, part.part(f"{rows.start}-{rows.stop}")), records
+        return search.run(progress, part_of(part, rows)), records
 
 
 def _reconstruction(

@@ -15,81 +15,18 @@ from gleak.attacks.matching.distances import L2, Cosine, DistanceSpec
 from gleak.attacks.matching.engine import (
     equalized,
     finished,
-    in_chunks,
     joined_searches,
     match,
     stretched,
-    victims_in_memory,
 )
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.quasi_newton import LBFGS
 from gleak.attacks.matching.search import SHOWN_VICTIMS
-from gleak.core.errors import GleakError, IncompatibleError
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.runtime.checkpointing import Journal
 
 Make = Callable[..., Any]
-
-
-class Memory:
-    """Work that fails on more victims than fit into memory."""
-
-    def __init__(self, fits: int, error: BaseException) -> None:
-        self.fits, self.error, self.tried = fits, error, []
-
-    def __call__(self, some: slice) -> slice:
-        self.tried.append(some.stop - some.start)
-        if self.tried[-1] > self.fits:
-            raise self.error
-        return some
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        MemoryError(),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_ranges_are_halved_until_they_fit(error: BaseException):
-    memory = Memory(3, error)
-    done = in_chunks(11, 100, memory, Journal().part())
-    assert memory.tried == [11, 5, 2, 2, 2, 2, 2, 1]
-    assert [row for some in done for row in range(some.start, some.stop)] == list(range(11))
-
-
-@pytest.mark.parametrize(
-    ("error", "fault", "tried"),
-    [
-        (MemoryError(), "not even one victim fits into memory", [4, 2, 1]),
-        (RuntimeError("shapes do not match"), "shapes do not match", [4]),
-    ],
-)
-def test_a_single_victim_that_does_not_fit_and_other_errors_end_it(
-    error: Exception, fault: str, tried: list[int]
-):
-    memory = Memory(0, error)
-    with pytest.raises((GleakError, RuntimeError), match=fault):
-        in_chunks(4, 4, memory, Journal().part())
-    assert memory.tried == tried
-
-
-def test_fewer_victims_fit_where_histories_are_long_or_steps_are_many(
-    make_observation: Make, make_parts: Make, monkeypatch: pytest.MonkeyPatch
-):
-    observation, _, _ = make_observation()
-
-    def fitting(history: int, steps: int = 1) -> int:
-        parts = make_parts(optimizer=LBFGS(history=history))
-        return victims_in_memory(GradientMatching.of(observation, parts), steps)
-
-    assert fitting(1) > fitting(100) > 1
-    assert fitting(1) > fitting(1, steps=10) > 1
-    monkeypatch.setattr(engine, "CPU_BYTES", 1)
-    assert fitting(1) == 1
 
 
 def test_chunks_give_what_all_victims_give_together(

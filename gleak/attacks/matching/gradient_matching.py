@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Self
 
 from gleak.attacks.matching.choice import double_training, general_method, verified_method
+from gleak.attacks.matching.chunks import shortage
 from gleak.attacks.matching.distances import QuantisationCell, coded
 from gleak.attacks.matching.gradients import ClientTraining, Gradients
 from gleak.attacks.matching.label_inference import inferred_labels
@@ -19,7 +20,7 @@ from gleak.attacks.matching.pieces import weighted_pairs
 from gleak.attacks.matching.priors import Prior
 from gleak.attacks.matching.problem import Problem, mean_gradients
 from gleak.attacks.observation import Observation
-from gleak.core.errors import IncompatibleError, nearest
+from gleak.core.errors import GleakError, IncompatibleError, nearest
 from gleak.core.lazy import torch
 from gleak.models.layer_search import first_dense_input, last_dense_input
 from gleak.models.parameters import dtype_of
@@ -175,6 +176,14 @@ def gradients_of(observation: Observation, parts: Parts) -> Gradients:
             methods[parts.client_model] = verified_method(training)
         except IncompatibleError as error:
             raise IncompatibleError(f"{observation.spec}: {error}") from error
+        except (MemoryError, RuntimeError) as error:
+            if shortage(error) is None:
+                raise
+            raise GleakError(
+                f"{observation.spec}: the gradient of a few samples of this network, by which "
+                "methods are compared, does not fit into memory; use a larger machine or a smaller "
+                f"model ({error})"
+            ) from error
     return methods[parts.client_model](training)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.attacks.matching import gradient_matching
 from gleak.attacks.matching.distances import L2, Cosine
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import (
@@ -20,7 +21,7 @@ from gleak.attacks.matching.gradient_matching import (
 )
 from gleak.attacks.matching.parts import ClientModel
 from gleak.attacks.matching.priors import TotalVariation, total_variation
-from gleak.core.errors import IncompatibleError
+from gleak.core.errors import GleakError, IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.layers import GaussianSample
 from gleak.models.stochastic import noise_sizes, sampling, with_noise_as_input
@@ -109,6 +110,30 @@ def farthest(make_parts: Make) -> Callable[..., float]:
         return problem.evaluate(inputs.flatten(1)).distance.max()
 
     return measure
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), GleakError),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), GleakError),
+        (RuntimeError("broken"), RuntimeError),
+    ],
+)
+def test_too_little_memory_for_the_check_of_methods_is_told(
+    make_observation: Make,
+    make_parts: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    told: type[Exception],
+):
+    def check(training: object) -> None:
+        raise error
+
+    monkeypatch.setattr(gradient_matching, "verified_method", check)
+    words = "does not fit into memory; use a larger machine" if told is GleakError else "broken"
+    with pytest.raises(told, match=words):
+        GradientMatching.of(make_observation()[0], make_parts())
 
 
 def test_only_what_was_sent_is_compared(make_observation: Make, farthest: Make):

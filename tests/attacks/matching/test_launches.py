@@ -12,13 +12,16 @@ import torch
 from torch import Tensor
 
 from gleak.artifacts.protocol import Protocol
-from gleak.attacks.matching import choice
+from gleak.attacks.matching import choice, search
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.optimizers import Evaluation
 from gleak.attacks.matching.problem import CodedProblem, Problem
+from gleak.attacks.matching.search import Records, Search
 from gleak.attacks.observation import Observation
 from gleak.core.registry import load, parse
 from gleak.rehearsal.rehearse_cells import Rehearsal
+from gleak.runtime.gpu_loop import GPU_EVALUATIONS
+from gleak.runtime.progress import Progress
 from gleak.runtime.virtual_gpu import DEVICE, GIGABYTE, VirtualGPU
 from gleak.studies.cell import Cell
 from gleak.testing.attack_contract import is_search
@@ -28,14 +31,15 @@ CAPACITY = 80 * GIGABYTE
 SMALL, LARGE = (3, 32, 32), (3, 128, 128)
 LOCAL = Protocol(batch_size=16, mini_batch=16, local_steps=5)
 LIMITS = {
-    "lenet": ("lenet", SMALL, 64, "cpl+labels=known", Protocol(), 150),
+    "lenet": ("lenet", SMALL, 64, "cpl+labels=known", Protocol(), 150, 300),
     "resnet": (
         *("resnet20+normalise=cifar10", SMALL, 16),
-        *("invertgrad+labels=known", Protocol(), 800),
+        *("invertgrad+labels=known", Protocol(), 800, 850),
     ),
-    "rog": ("lenet128", LARGE, 5, "rog+labels=known", LOCAL, 1050),
+    "rog": ("lenet128", LARGE, 5, "rog+labels=known", LOCAL, 1050, 1100),
 }
-"""Network, samples, victims, attack, protocol, and most launches of an evaluation."""
+"""Network, samples, victims, attack, protocol; most launches of an evaluation, and of a search's
+step, in which the optimizer and the search's own decisions count, too."""
 WITHOUT_WEIGHTS = {"rogs": "rogs+lpips=0"}
 SLOW = {"sparse_fi"}
 SEARCHES = [
@@ -92,7 +96,7 @@ def observation_of(
 
 @pytest.mark.parametrize("case", LIMITS)
 def test_an_evaluation_starts_few_kernels(case: str) -> None:
-    *network, victims, attack, protocol, most = LIMITS[case]
+    *network, victims, attack, protocol, most, _ = LIMITS[case]
     with VirtualGPU(CAPACITY) as gpu:
         problem = problem_of(observation_of(*network, victims, protocol), attack)
         points = torch.empty(victims, problem.unknowns, device=DEVICE)
@@ -101,6 +105,26 @@ def test_an_evaluation_starts_few_kernels(case: str) -> None:
         problem.evaluate(points)
     assert gpu.launches <= most
     assert gpu.synchronisations == 0
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_a_search_starts_few_kernels_and_waits_once_in_twenty_evaluations(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *network, victims, attack, protocol, _, most = LIMITS[case]
+    monkeypatch.setattr(search, "evaluations_between_looks", lambda device: GPU_EVALUATIONS)
+    with VirtualGPU(CAPACITY) as gpu, Progress(100, "test") as progress:
+        problem = problem_of(observation_of(*network, victims, protocol), attack)
+        records = Records((victims, *problem.shape), 100, most_shown=0)
+        found = Search(problem, lambda *_: torch.empty(problem.unknowns, device=DEVICE), records)
+        found._advance()
+        gpu.launches = gpu.synchronisations = 0
+        found._advance()
+        assert gpu.launches <= most * GPU_EVALUATIONS
+        assert gpu.synchronisations == 0
+        monkeypatch.setattr(found, "_see_best", lambda *_: None)  # all seem to have finished
+        found._look(progress)
+        assert gpu.synchronisations == 1
 
 
 @pytest.fixture

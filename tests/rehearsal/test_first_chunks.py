@@ -19,7 +19,7 @@ from gleak.studies.cell import LEVELS, Cell
 CELLS = {
     "cifar10/lenet/untrained/honest/fedsgd+victims=400/none/cpl": 1,
     "lfw/lenet/untrained+init=uniform/honest/fedsgd+victims=300+batch_size=8/none/dlg": 2,
-    "mnist/lenet5/untrained/honest/fedsgd+victims=300+batch_size=9+loss=nll_raw/none/invertgrad": 1,
+    "mnist/lenet5/untrained/honest/fedsgd+victims=300+batch_size=9+loss=nll_raw/none/invertgrad": 0.5,
     "cifar10/mlp/untrained/honest/fedsgd+victims=300+batch_size=4/none/invertgrad": 0.3,
 }
 DEAR = {
@@ -94,5 +94,5 @@ def test_the_first_chunk_is_within_a_fifth_of_what_fits(
     monkeypatch.setattr(chunks, "CAUTION", 10**9)
     first = FirstChunk(path, gigabytes)
     assert first.fits
-    assert 8 <= first.size < first.victims, "some fit and some do not"
+    assert 8 <= first.size < 0.8 * first.victims, "some fit and some do not"
     assert not FirstChunk(path, gigabytes, size=int(first.size / 0.8) + 1).fits

@@ -163,7 +163,7 @@ def test_what_was_not_run_is_said(check: Callable[..., int], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["cuda"], "sees no GPU on this machine; use device 'cpu'"),
+        (["cuda"], "can use no GPU of this machine; use device 'cpu'"),
         (["gpu"], "unknown device 'gpu'"),
         (["cpu", "--only", "presicion"], "unknown step 'presicion'; did you mean 'precision'?"),
         (["cpu", "--out", "{folder}/none/gpu.json"], "there is no folder"),

@@ -201,7 +201,7 @@ def test_one_module_alone_sets_kernels() -> None:
     assert setting == {"runtime/device.py"}
 
 
-@pytest.mark.parametrize("code", sorted({s.code for s in STAGES.values() if s.gpu != "none"}))
+@pytest.mark.parametrize("code", sorted({s.code for s in STAGES.values() if s.gpu}))
 def test_stages_that_may_have_a_gpu_choose_their_device(code: str) -> None:
     """`observe` does so for attacks and searches."""
     source = getsource(import_module(code))

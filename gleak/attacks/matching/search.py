@@ -262,7 +262,7 @@ class Search:
             running[:] = False
         self.left = bool(running.any())
         if not self.left:
-            self._see_best(self.rows, self.best)
+            self._see_best(slice(None))
             return
         if self.parts.restarts:
             self.restarting = self.between > 1 or bool(failing.any())
@@ -272,8 +272,9 @@ class Search:
         if running.mean() <= 1 - FINISHED_SHARE:
             self._remove(~self.running)
 
-    def _see_best(self, rows: torch.Tensor, best: SearchState) -> None:
-        self.records.see(rows, best.objective, self.problem.inputs(best.points))
+    def _see_best(self, which: torch.Tensor | slice) -> None:
+        inputs = self.problem.inputs(self.best.points)
+        self.records.see(self.rows[which], self.best.objective[which], inputs[which])
 
     def _draw(self, asking: np.ndarray) -> None:
         """Draw the first points of the next attempt of these victims, a mask."""
@@ -327,8 +328,8 @@ class Search:
 
     def _remove(self, finished: torch.Tensor) -> None:
         """Take victims that have finished out of the batch; Shape (V), a mask."""
+        self._see_best(finished)
         self.removed.append((self.rows[finished], self.best.of(finished)))
-        self._see_best(*self.removed[-1])
         rows = ~finished
         self.best = self.best.of(rows)
         self.problem = self.problem.keep(rows)

@@ -335,8 +335,8 @@ def tf32() -> Iterator[None]:
 def without_graphs() -> Iterator[None]:
     """Start kernels one by one in the block, and replay no CUDA graph."""
     with (
-        patch.object(search, "graph_capture", return_value=None),
-        patch.object(cpa, "graph_capture", return_value=None),
+        patch.object(search, "graphs_on", return_value=None),
+        patch.object(cpa, "graphs_on", return_value=None),
     ):
         yield
 

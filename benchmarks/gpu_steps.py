@@ -34,6 +34,7 @@ from gleak.attacks.run_attack import reconstruct
 from gleak.core.errors import GleakError, StoppedError
 from gleak.models.differentiation import differentiable_kernels
 from gleak.runtime.device import free_memory
+from gleak.runtime.gpu_loop import CUDAGraphs, GraphedCall, graphs_on
 from gleak.studies.cell import Cell
 from gleak.studies.estimate import update_bytes
 
@@ -289,6 +290,46 @@ def unmixing(bench: Bench) -> Iterator[Finding]:
             f"CPU {theirs.converged.mean():.0%}; {spent[1]:.2g} s a victim, CPU {spent[0]:.2g} s",
             f"<= {PIXELS:g} (two failures differ by 0.2), and the same victims converge",
         )
+
+
+@step(part=1, expected=5, limit=20)
+def refusal(bench: Bench) -> Iterator[Finding]:
+    """A step that cannot be captured is run, and leaves the GPU as it was."""
+    values = torch.zeros(8, device=bench.device)
+
+    def increment() -> None:
+        values.add_(1)
+
+    def waiting() -> None:
+        increment()
+        values.sum().item()
+
+    call = GraphedCall(graphs_on(bench.device))
+    for _ in range(9):
+        call(waiting)
+    yield Finding(
+        "declined before it is captured",
+        call.replay is None and bool((values == 9).all()),
+        f"run {values[0]:.0f} times in 9 calls",
+        "9: it reads a value, which no graph can",
+    )
+    if not bench.gpu:
+        return
+    graphs = CUDAGraphs(bench.device)
+    try:
+        graphs.capture(waiting)
+        told = "no error"
+    except RuntimeError as error:
+        told = str(error).partition("\n")[0]
+    CUDAGraphs.failed = False
+    torch.cuda.empty_cache()
+    graphs.capture(increment)()
+    yield Finding(
+        "a capture after one that failed",
+        told != "no error" and bool((values == 10).all()),
+        f"{told}; then {values[0]:.0f}",
+        "an error, then 10: searches go on after it, and free memory",
+    )
 
 
 @step(part=2, expected=60, limit=140)

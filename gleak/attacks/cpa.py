@@ -20,7 +20,7 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 from gleak.runtime.checkpointing import Part, strip_prefix
-from gleak.runtime.gpu_loop import GraphedCall, graph_capture
+from gleak.runtime.gpu_loop import GraphedCall, graphs_on
 from gleak.runtime.progress import Progress
 
 Term = Callable[["torch.Tensor"], "torch.Tensor"]
@@ -170,7 +170,7 @@ def descend(
         values.copy_(found[0])
         gradients.copy_(found[1])
 
-    move = GraphedCall(step, graph_capture(points.device))
+    graph = GraphedCall(graphs_on(points.device))
     with Progress(iterations, "unmixing") as progress, part.stepping():
         for _ in part.steps(lambda: not over(), state):
             if number % CHECKED_EVERY == 0 or number == iterations:
@@ -184,9 +184,10 @@ def descend(
                 progress.advance(number - progress.done, objective=values.mean().item())
             number += 1
             if not over():
-                if rule.prepare():
-                    move.renew()
-                move()
+                if rule.full:
+                    graph.renew()
+                rule.prepare()
+                graph(step)
         part.keep(state())
     return Unmixing(best.view_as(first), spent, least)
 

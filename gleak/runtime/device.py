@@ -149,11 +149,14 @@ def exact_kernels() -> Iterator[None]:
 def free_memory(device: torch.device) -> int | None:
     """Return the free memory of a GPU in bytes, also of a virtual one; None for the CPU.
 
-    What torch keeps of freed tensors is free for this process, though not for the driver.
+    What torch keeps of freed tensors is free for this process, though not for the driver. A process
+    with a share of the GPU has no more than that.
     """
     if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + cached
+        free, total = torch.cuda.mem_get_info(device)
+        allocated = torch.cuda.memory_allocated(device)
+        share = int(torch.cuda.get_per_process_memory_fraction(device) * total)
+        return min(free + torch.cuda.memory_reserved(device), share) - allocated
     if device.type == "meta":
         from gleak.runtime.virtual_gpu import VirtualGPU
 

@@ -8,7 +8,11 @@ and keeps its tensors where they are.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Protocol
 
 import numpy as np
 
@@ -18,56 +22,115 @@ WARM_UP = 3
 """Calls of a function before it is captured, in which libraries and caches are set up."""
 GPU_EVALUATIONS = 20
 """Evaluations of a search on a GPU between two looks of the host at its state."""
-Capture = Callable[[Callable[[], None]], Callable[[], None]]
-"""Function that captures a function, without running it, and returns one that replays it."""
+Function = Callable[[], None]
 log = logging.getLogger(__name__)
 
 
-class GraphedCall:
-    """Function that changes tensors in place, and is replayed as a graph after a few calls.
+class Graphs(Protocol):
+    """Capture of functions on a device."""
 
-    If it cannot be captured, the reason is logged, and it is run as before.
+    def watch(self, function: Function) -> str:
+        """Run a function, and return why it cannot be captured; empty if nothing is known."""
+
+    def capture(self, function: Function) -> Function:
+        """Capture a function without running it, and return one that replays it.
+
+        Raises:
+            RuntimeError: it cannot be captured.
+        """
+
+
+class GraphedCall:
+    """Calls of a function that changes tensors in place, replayed as a graph after a few of them.
+
+    If it cannot be captured, the reason is logged, and every call runs it.
 
     Args:
-        function: without arguments and results; starts the same kernels on the same tensors in
-            every call until `renew`.
-        capture: see `graph_capture`; None: the function is always run.
+        graphs: see `graphs_on`; None: every call runs the function.
     """
 
-    def __init__(self, function: Callable[[], None], capture: Capture | None) -> None:
-        self.function, self.capture = function, capture
-        self.replay: Callable[[], None] | None = None
+    def __init__(self, graphs: Graphs | None) -> None:
+        self.graphs = graphs
+        self.replay: Function | None = None
         self.calls = 0
 
-    def __call__(self) -> None:
-        if self.replay is None and self.capture is not None and self.calls >= WARM_UP:
+    def __call__(self, function: Function) -> None:
+        """Run or replay a function, which starts the same kernels on the same tensors as before."""
+        if self.replay is None and self.graphs is not None and self.calls == WARM_UP:
             try:
-                self.replay = self.capture(self.function)
+                self.replay = self.graphs.capture(function)
             except RuntimeError as error:  # of CUDA, of its allocator too
-                reason = str(error).partition("\n")[0]
-                log.info("no CUDA graph, kernels are started one by one: %s", reason)
-                self.capture = None
-        if self.replay is None:
-            self.calls += 1
-            self.function()
-        else:
+                self._decline(str(error))
+        if self.replay is not None:
             self.replay()
+            return
+        self.calls += 1
+        if self.graphs is None or self.calls < WARM_UP:
+            function()
+        elif reason := self.graphs.watch(function):
+            self._decline(reason)
+
+    def _decline(self, reason: str) -> None:
+        self.graphs = None
+        log.info("no CUDA graph, kernels are started one by one: %s", reason.partition("\n")[0])
 
     def renew(self) -> None:
-        """Capture the function again after some calls, as tensors have been replaced."""
+        """Free the graph, before tensors are replaced by others; a new one follows after calls."""
         self.replay, self.calls = None, 0
 
 
-def graph_capture(device: torch.device) -> Capture | None:
+class CUDAGraphs:
+    """CUDA graphs on one GPU.
+
+    A failed capture leaves torch's allocator in a state that it does not expect, so the last call
+    before it is watched for operations that wait, and after a failure none is tried again.
+    """
+
+    failed = False
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def watch(self, function: Function) -> str:
+        before = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                function()
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+        waits = [str(each.message) for each in told if "synchroniz" in str(each.message)]
+        return "it waits for the GPU: " + waits[0] if waits else ""
+
+    def capture(self, function: Function) -> Function:
+        if CUDAGraphs.failed:
+            raise RuntimeError("an earlier capture failed")
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        stream = _capture_stream(self.device)
+        with torch.cuda.device(self.device), torch.cuda.stream(torch.cuda.current_stream()):
+            try:
+                with torch.cuda.graph(graph, pool=pool, stream=stream):
+                    function()
+            except torch.OutOfMemoryError:  # which ends a capture that is valid
+                raise
+            except RuntimeError:
+                CUDAGraphs.failed = True
+                with suppress(Exception):  # what a capture that is not valid leaves undone
+                    torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+                raise
+        return graph.replay
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of all captures on a GPU, since libraries keep a workspace for each."""
+    return torch.cuda.Stream(device)
+
+
+def graphs_on(device: torch.device) -> Graphs | None:
     """Return how functions are captured on a device; None where they are not."""
-    return _cuda_graph if device.type == "cuda" else None
-
-
-def _cuda_graph(function: Callable[[], None]) -> Callable[[], None]:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph.replay
+    return CUDAGraphs(device) if device.type == "cuda" else None
 
 
 def evaluations_between_looks(device: torch.device) -> int:

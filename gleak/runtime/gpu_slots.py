@@ -1,8 +1,8 @@
 """The GPU that a job computes on.
 
-On one machine a job takes quarters of one of its GPUs. They are locks on files, which end with the
-process that holds them, so that workflows side by side share the GPUs and a killed job frees its
-own. A job of SLURM has the GPU that SLURM gave it.
+On one machine a job takes quarters of one of its GPUs, and as large a share of its memory. They are
+locks on files, which end with the process that holds them, so that workflows side by side share the
+GPUs and a killed job frees its own. A job of SLURM has the GPU that SLURM gave it.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def assigned(resources: Any, device: str) -> Iterator[str]:
         log.info("computes on GPU %s, with %d quarters of it", share.gpu, quarters)
         try:
             _check_seen(torch.cuda.is_available())
+            torch.cuda.set_per_process_memory_fraction(len(share.held) / QUARTERS)
             yield device
         finally:
             share.keep(0)

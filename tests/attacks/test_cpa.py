@@ -20,8 +20,9 @@ from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White, whiten
 from gleak.core.registry import load, parse
 from gleak.runtime.checkpointing import Journal, Part
+from gleak.runtime.gpu_loop import WARM_UP
 from tests.attacks.cases import Make, psnr
-from tests.runtime.recorded_graph import recorded_graph
+from tests.runtime.recorded_graph import RecordedGraphs
 
 NAMES = sorted(n for n, cls in load("attack").items() if issubclass(cls, cpa.CocktailParty))
 SHAPE, FEATURES, COUNT = (1, 5, 8), 40, 3
@@ -319,15 +320,10 @@ def test_its_iterations_replayed_as_a_graph_have_the_same_result(
     objective = parse("attack", text).objective(WHITE, SHAPE)
     search = partial(cpa.descend, objective, MATRICES, Adam(lr=0.02), 70, 1e-3)
     expected = search(part())
-    captured: list[Callable[[], None]] = []
-
-    def capture(function: Callable[[], None]) -> Callable[[], None]:
-        captured.append(recorded_graph(function))
-        return captured[-1]
-
-    monkeypatch.setattr(cpa, "graph_capture", lambda device: capture)
+    graphs = RecordedGraphs()
+    monkeypatch.setattr(cpa, "graphs_on", lambda device: graphs)
     found = search(part())
-    assert len(captured) == 1
+    assert graphs.events == ["capture", *["replay"] * (70 - WARM_UP)]
     for name, value in vars(expected).items():
         assert torch.equal(getattr(found, name), value), name
 

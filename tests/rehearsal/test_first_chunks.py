@@ -19,7 +19,8 @@ from gleak.studies.cell import LEVELS, Cell
 CELLS = {
     "cifar10/lenet/untrained/honest/fedsgd+victims=400/none/cpl": 1,
     "lfw/lenet/untrained+init=uniform/honest/fedsgd+victims=300+batch_size=8/none/dlg": 2,
-    "mnist/lenet5/untrained/honest/fedsgd+victims=300+batch_size=9+loss=nll_raw/none/invertgrad": 0.5,
+    "mnist/lenet5/untrained/honest/fedsgd+victims=300+batch_size=9+loss=nll_raw/none/"
+    "invertgrad": 0.5,
     "cifar10/mlp/untrained/honest/fedsgd+victims=300+batch_size=4/none/invertgrad": 0.3,
 }
 DEAR = {

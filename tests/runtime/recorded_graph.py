@@ -2,7 +2,7 @@
 
 As on a GPU, capture does not run the function, replay starts the recorded operations with the
 arguments and the memory they had, whatever Python would do, and a value read by the program
-cannot be captured.
+cannot be captured. Unlike there, a failed capture leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -18,15 +18,48 @@ aten = torch.ops.aten
 READING = {aten._local_scalar_dense, aten.nonzero, aten.equal, aten.masked_select}
 
 
-def recorded_graph(function: Callable[[], None]) -> Callable[[], None]:
-    """Capture a function, see `gleak.runtime.gpu_loop.Capture`."""
-    recorder = Recorder()
-    try:
-        with recorder:
+class RecordedGraphs:
+    """Captures and watches functions, see `gleak.runtime.gpu_loop.Graphs`.
+
+    Attributes:
+        events: "capture" and "replay", in their order.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def watch(self, function: Callable[[], None]) -> str:
+        with Watcher() as watcher:
             function()
-    finally:
-        recorder.undo()
-    return recorder.replay
+        return watcher.seen
+
+    def capture(self, function: Callable[[], None]) -> Callable[[], None]:
+        recorder = Recorder()
+        try:
+            with recorder:
+                function()
+        finally:
+            recorder.undo()
+        self.events.append("capture")
+
+        def replay() -> None:
+            self.events.append("replay")
+            recorder.replay()
+
+        return replay
+
+
+class Watcher(TorchDispatchMode):
+    """Notes the first operation whose result the program waits for."""
+
+    seen = ""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if _waits(func, args):
+            self.seen = self.seen or f"it waits for {func}"
+        return func(*args, **(kwargs or {}))
 
 
 class Recorder(TorchDispatchMode):
@@ -42,7 +75,7 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         options = dict(kwargs or {})
-        if func.overloadpacket in READING or _has_mask(func, args):
+        if _waits(func, args):
             raise RuntimeError(f"operation not permitted when stream is capturing: {func}")
         if func._schema.is_mutable:
             self._remember(args, options)
@@ -73,10 +106,10 @@ class Recorder(TorchDispatchMode):
                         kept.copy_(new)
 
 
-def _has_mask(func: Any, args: Sequence[Any]) -> bool:
-    if func.overloadpacket not in (aten.index, aten.index_put, aten.index_put_):
-        return False
-    return any(one is not None and one.dtype is torch.bool for one in args[1])
+def _waits(func: Any, args: Sequence[Any]) -> bool:
+    if func.overloadpacket in (aten.index, aten.index_put, aten.index_put_):
+        return any(one is not None and one.dtype is torch.bool for one in args[1])
+    return func.overloadpacket in READING
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:

@@ -106,12 +106,15 @@ def test_a_gpu_that_torch_cannot_use_is_reported_once_unless_it_is_hidden(
     assert caplog.text.count(f"torch {torch.__version__} cannot use it") == warned
 
 
-def test_what_torch_keeps_of_freed_tensors_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("share", "free"), [(1.0, 65), (0.8, 59), (0.5, 35)])
+def test_what_torch_keeps_of_freed_tensors_is_free(
+    share: float, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 80 GB the driver has 10 left; tensors take 5 of the 60 that torch has claimed."""
     answers = {"mem_get_info": (10, 80), "memory_reserved": 60, "memory_allocated": 5}
-    for name, answer in answers.items():
+    for name, answer in {**answers, "get_per_process_memory_fraction": share}.items():
         monkeypatch.setattr(torch.cuda, name, lambda device, answer=answer: answer)
-    assert free_memory(torch.device("cuda")) == 65
+    assert free_memory(torch.device("cuda")) == free
     assert free_memory(torch.device("cpu")) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,11 +14,11 @@ from gleak.runtime.gpu_loop import (
     WARM_UP,
     GraphedCall,
     evaluations_between_looks,
-    graph_capture,
+    graphs_on,
     on_host,
 )
 from gleak.runtime.virtual_gpu import DEVICE, VirtualGPU
-from tests.runtime.recorded_graph import recorded_graph
+from tests.runtime.recorded_graph import RecordedGraphs
 
 
 class Counter:
@@ -34,31 +35,43 @@ class Counter:
 
 def test_a_function_is_run_a_few_times_and_then_replayed():
     function = Counter()
-    call = GraphedCall(function, recorded_graph)
+    call = GraphedCall(RecordedGraphs())
     for number in range(1, WARM_UP + 4):
-        call()
+        call(function)
         assert function.sum.tolist() == [number] * 3
     assert function.runs == WARM_UP + 1, "the last time to be captured"
     function.number = 100.0
-    call()
+    call(function)
     assert function.sum[0] == WARM_UP + 4, "a replay does not see what Python sees"
 
 
 def test_after_tensors_were_replaced_it_is_captured_again():
     function = Counter()
-    call = GraphedCall(function, recorded_graph)
+    call = GraphedCall(RecordedGraphs())
     for _ in range(WARM_UP + 2):
-        call()
+        call(function)
     function.sum = torch.zeros(2, 3)
     call.renew()
     for _ in range(WARM_UP + 2):
-        call()
+        call(function)
     assert (function.sum == WARM_UP + 2).all()
     assert function.runs == 2 * (WARM_UP + 1)
 
 
+class Blind(RecordedGraphs):
+    """Does not see before a capture that it will fail."""
+
+    def watch(self, function: Callable[[], None]) -> str:
+        function()
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("graphs", "told"),
+    [(RecordedGraphs(), "it waits for"), (Blind(), "not permitted when stream is capturing")],
+)
 def test_a_function_that_reads_values_is_run_and_the_reason_is_logged(
-    caplog: pytest.LogCaptureFixture,
+    graphs: RecordedGraphs, told: str, caplog: pytest.LogCaptureFixture
 ):
     function = Counter()
 
@@ -67,14 +80,15 @@ def test_a_function_that_reads_values_is_run_and_the_reason_is_logged(
         if function.sum[0].item() > 1e6:
             raise AssertionError
 
-    call = GraphedCall(reading, recorded_graph)
+    call = GraphedCall(graphs)
     with caplog.at_level(logging.INFO):
         for _ in range(WARM_UP + 5):
-            call()
+            call(reading)
     assert function.sum[0] == WARM_UP + 5
+    assert graphs.events == []
     (line,) = caplog.messages
     assert "no CUDA graph" in line
-    assert "not permitted when stream is capturing" in line
+    assert told in line
 
 
 def test_errors_of_the_function_itself_are_raised():
@@ -82,14 +96,14 @@ def test_errors_of_the_function_itself_are_raised():
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        GraphedCall(broken, recorded_graph)()
+        GraphedCall(RecordedGraphs())(broken)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta", "cuda"])
 def test_only_a_gpu_has_graphs_and_rare_looks(device: str):
     chosen = torch.device(device)
     is_gpu = device == "cuda"
-    assert (graph_capture(chosen) is not None) == is_gpu
+    assert (graphs_on(chosen) is not None) == is_gpu
     assert evaluations_between_looks(chosen) == (GPU_EVALUATIONS if is_gpu else 1)
 
 

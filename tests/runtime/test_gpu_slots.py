@@ -42,8 +42,12 @@ def stand_in(folder: Path, text: str, status: int = 0) -> None:
     program.chmod(0o755)
 
 
-def torch_sees(gpus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def torch_sees(gpus: bool, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Say whether torch sees GPUs; returns the shares of memory that it is told to use."""
+    shares: list[float] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", shares.append)
+    return shares
 
 
 @pytest.mark.parametrize(
@@ -204,7 +208,7 @@ def test_in_slurm_a_gpu_that_was_not_given_is_not_used(
 def test_a_job_sees_the_gpu_alone_of_which_it_holds_quarters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch_sees(True, monkeypatch)
+    shares = torch_sees(True, monkeypatch)
     monkeypatch.setenv(VISIBLE, "2,GPU-a/b")
     wanted = {"gpu": 1, "gpu_quarters": QUARTERS}
     with assigned(wanted, "auto") as device:
@@ -213,8 +217,9 @@ def test_a_job_sees_the_gpu_alone_of_which_it_holds_quarters(
         with assigned(wanted, "auto"):
             assert os.environ[VISIBLE] == "GPU-a/b"
     os.environ[VISIBLE] = "2,GPU-a/b"
-    with assigned(wanted, "auto"):
+    with assigned({**wanted, "gpu_quarters": 1}, "auto"):
         assert os.environ[VISIBLE] == "2"
+    assert shares == [1, 1, 1 / QUARTERS]
 
 
 @pytest.mark.parametrize(

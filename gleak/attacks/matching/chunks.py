@@ -154,7 +154,6 @@ def _bytes_of_search(gpu: VirtualGPU, problem: Problem) -> int:
     every = (*optimizer.state().values(), points, search.best.points)
     vectors = sum(value.nbytes for value in every if value.shape[-1:] == points.shape[-1:])
     growth = max(0, parts.optimizer.bytes_per_unknown() * points.numel() - vectors)
-    optimizer.prepare()
     search.step()
     working = gpu.peak - before - kept
     if victims > 1:  # the optimizer's tensors are copied one by one

@@ -55,6 +55,9 @@ class OptimizerState(ABC):
     Each row is a separate problem, and no row influences another.
     """
 
+    number: int = 0
+    """Number of steps for which the state was prepared."""
+
     def state(self) -> dict[str, torch.Tensor]:
         """Return what one step passes to the next: the attributes that are tensors or integers."""
         return {
@@ -69,15 +72,17 @@ class OptimizerState(ABC):
             number = isinstance(getattr(self, name), int)
             setattr(self, name, int(value) if number else value)
 
-    def prepare(self) -> bool:
+    @property
+    def full(self) -> bool:
+        """True if the next `prepare` replaces tensors of the state by larger ones."""
+        return False
+
+    def prepare(self) -> None:
         """Do what the host decides about the next step, before it, as by the number of steps taken.
 
         The steps themselves change the state's tensors in place, and read no values of them.
-
-        Returns:
-            True if tensors of the state have been replaced by others.
         """
-        return False
+        self.number += 1
 
     @abstractmethod
     def advance(
@@ -205,17 +210,15 @@ class AdamState(GradientState):
 
     def __init__(self, spec: Adam, points: torch.Tensor, iterations: int) -> None:
         self.spec, self.iterations = spec, iterations
-        self.done = 0
         self.rate = points.new_zeros(())
         self.steps = points.new_zeros(len(points), 1)
         self.mean = points.new_zeros(points.shape)
         self.square = points.new_zeros(points.shape)
 
-    def prepare(self) -> bool:
+    def prepare(self) -> None:
         """Set the learning rate, whose schedule spans the whole run, restarts included."""
-        self.rate.fill_(self.spec.rate(self.done / self.iterations))
-        self.done += 1
-        return False
+        self.rate.fill_(self.spec.rate(self.number / self.iterations))
+        super().prepare()
 
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         if self.spec.signed:

@@ -58,18 +58,18 @@ class LBFGSState(GradientState):
         self.begun = points.new_zeros(victims).bool()
         self.gradient = points.new_zeros(victims, unknowns)
         self.taken = points.new_zeros(victims, unknowns)
-        self.steps = 0
 
-    def prepare(self) -> bool:
+    @property
+    def full(self) -> bool:
+        return self.pairs.shape[2] < min(self.history, self.number)
+
+    def prepare(self) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
-        reserved = self.pairs.shape[2]
-        needed = min(self.history, self.steps)
-        self.steps += 1
-        if needed <= reserved:
-            return False
-        added = min(self.history, max(needed, 2 * reserved)) - reserved
-        self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
-        return True
+        if self.full:
+            reserved = self.pairs.shape[2]
+            added = min(self.history, 2 * reserved) - reserved
+            self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
+        super().prepare()
 
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         change = gradients - self.gradient

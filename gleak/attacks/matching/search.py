@@ -16,10 +16,10 @@ from gleak.attacks.matching.problem import Problem
 from gleak.core.lazy import torch
 from gleak.runtime.checkpointing import Part
 from gleak.runtime.gpu_loop import (
-    Capture,
     GraphedCall,
+    Graphs,
     evaluations_between_looks,
-    graph_capture,
+    graphs_on,
     on_host,
 )
 from gleak.runtime.progress import Progress
@@ -110,6 +110,8 @@ class Search:
         failing: those whose attempt failed there and may be repeated; Shape (V), a mask.
         drawn: first points of their next attempt; Shape (V, P).
         ready: those that need no other one; Shape (V), a mask.
+        restarting: True if some may restart in the next steps.
+        draws_ahead: True if every victim shall have a first point of its next attempt.
         removed: numbers, and best points and counters, of victims that are no longer active.
     """
 
@@ -123,7 +125,7 @@ class Search:
         self.running = torch.ones_like(self.rows).bool()
         self.evaluated, self.failing = self.running.clone(), ~self.running
         self.restarting = bool(self.parts.restarts)
-        self.drawn = self.points.new_empty(self.points.shape if self.restarting else (victims, 0))
+        self.drawn = torch.zeros_like(self.points if self.restarting else self.points[:, :0])
         self.ready = self.failing.clone()
         self.best = SearchState.opened(self.points)
         self.removed: list[tuple[torch.Tensor, SearchState]] = []
@@ -133,18 +135,19 @@ class Search:
         self.optimizer = self.parts.optimizer.begin(self.points, self.parts.iterations)
         self.every = self.parts.optimizer.evaluations_per_iteration
         self.between = evaluations_between_looks(self.points.device)
-        self.step = GraphedCall(self._step, self._capture())
+        self.draws_ahead = self.between > 1
+        self.graph = GraphedCall(self._graphs())
         self.number, self.left = 0, True
         observed = [value.reshape(victims, -1).any(1) for value in problem.observed.values()]
         self.informed = torch.stack(observed).any(0)
 
-    def _capture(self) -> Capture | None:
-        """Return how the step is captured as a graph, if it can be."""
-        capture, rule = graph_capture(self.points.device), self.parts.optimizer
-        if capture is not None and rule.needs_residuals:
+    def _graphs(self) -> Graphs | None:
+        """Return how steps are captured as graphs, if they can be."""
+        graphs, rule = graphs_on(self.points.device), self.parts.optimizer
+        if graphs is not None and rule.needs_residuals:
             log.info("no CUDA graph: %s decides on the host, victim by victim", rule)
             return None
-        return capture
+        return graphs
 
     def run(self, progress: Progress, part: Part) -> SearchState:
         """Search, from the checkpoint if any, until every victim converged or spent its budget."""
@@ -178,10 +181,15 @@ class Search:
         """Move and evaluate the points until the next look, or until the budget is spent."""
         budget = self.parts.iterations * self.every + 1
         for _ in range(min(self.between, budget - self.number)):
-            if self.optimizer.prepare():
-                self.step.renew()
             self.step()
             self._count()
+
+    def step(self) -> None:
+        """Move the points and evaluate them."""
+        if self.optimizer.full:
+            self.graph.renew()
+        self.optimizer.prepare()
+        self.graph(self._step)
 
     def _step(self) -> None:
         self._move()
@@ -265,8 +273,8 @@ class Search:
             self._see_best(slice(None))
             return
         if self.parts.restarts:
-            self.restarting = self.between > 1 or bool(failing.any())
-            asking = (failing if self.between == 1 else running) & ~ready
+            self.restarting = self.draws_ahead or bool(failing.any())
+            asking = (running if self.draws_ahead else failing) & ~ready
             if asking.any():
                 self._draw(asking)
         if running.mean() <= 1 - FINISHED_SHARE:
@@ -328,6 +336,7 @@ class Search:
 
     def _remove(self, finished: torch.Tensor) -> None:
         """Take victims that have finished out of the batch; Shape (V), a mask."""
+        self.graph.renew()
         self._see_best(finished)
         self.removed.append((self.rows[finished], self.best.of(finished)))
         rows = ~finished
@@ -340,7 +349,6 @@ class Search:
         )
         for name in self.LIVE:
             setattr(self, name, getattr(self, name)[rows])
-        self.step.renew()
 
 
 def snapshot_iterations(iterations: int) -> list[int]:

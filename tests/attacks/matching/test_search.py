@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +34,7 @@ from gleak.runtime.checkpointing import Journal
 from gleak.runtime.gpu_loop import GPU_EVALUATIONS, WARM_UP, on_host
 from gleak.runtime.progress import Progress
 from gleak.runtime.virtual_gpu import DEVICE, VirtualGPU
-from tests.runtime.recorded_graph import recorded_graph
+from tests.runtime.recorded_graph import RecordedGraphs
 
 Make = Callable[..., Any]
 
@@ -61,21 +63,10 @@ def run(bowl: Any, draw: Draws | None = None) -> tuple[SearchState, Records, Sea
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Look every 20 evaluations and replay graphs; returns a list of "capture" and "replay"."""
-    events: list[str] = []
-
-    def capture(function: Callable[[], None]) -> Callable[[], None]:
-        replay = recorded_graph(function)
-        events.append("capture")
-
-        def replayed() -> None:
-            events.append("replay")
-            replay()
-
-        return replayed
-
-    monkeypatch.setattr(module, "graph_capture", lambda device: capture)
+    graphs = RecordedGraphs()
+    monkeypatch.setattr(module, "graphs_on", lambda device: graphs)
     monkeypatch.setattr(module, "evaluations_between_looks", lambda device: GPU_EVALUATIONS)
-    return events
+    return graphs.events
 
 
 def test_the_books_hold_the_best_point_found(make_bowl: Make):
@@ -353,3 +344,17 @@ def test_a_gpu_is_waited_for_once_in_twenty_evaluations(
         search._look(progress)
         assert gpu.synchronisations == before + 1
         assert search.left
+
+
+def test_a_search_is_freed_at_its_end_without_the_garbage_collector(
+    make_bowl: Make, as_on_a_gpu: list[str]
+):
+    gc.disable()
+    try:
+        _, _, search = run(make_bowl(TARGETS))
+        freed = weakref.ref(search)
+        del search
+        assert freed() is None
+    finally:
+        gc.enable()
+    assert "replay" in as_on_a_gpu

@@ -269,7 +269,7 @@ def resume(bench: Bench) -> Iterator[Finding]:
     )
 
 
-@step(part=1, expected=50, limit=90)
+@step(part=1, expected=50, limit=80)
 def unmixing(bench: Bench) -> Iterator[Finding]:
     """Attacks by unmixing find on this device what they find on the CPU."""
     samples, rounds = (4, 2) if bench.small else (64, 8)
@@ -292,7 +292,7 @@ def unmixing(bench: Bench) -> Iterator[Finding]:
         )
 
 
-@step(part=1, expected=5, limit=20)
+@step(part=1, expected=5, limit=10)
 def refusal(bench: Bench) -> Iterator[Finding]:
     """A step that cannot be captured is run, and leaves the GPU as it was."""
     values = torch.zeros(8, device=bench.device)

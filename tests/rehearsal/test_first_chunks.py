@@ -28,7 +28,7 @@ DEAR = {
     "cifar10/resnet20/untrained/honest/fedavg+victims=100+batch_size=4+local_steps=2/none/"
     "invertgrad+client_model=unrolled": 4,
     "imagenet/resnet50/pretrained+weights=resnet50/honest/fedsgd+victims=20+batch_size=4/none/"
-    "invertgrad": 20,
+    "invertgrad": 40,
     "imagenet+size=128/lenet128/untrained/honest/"
     "fedavg+victims=40+batch_size=16+local_steps=5+local_lr=5e-3/none/rog": 80,
     "imagenet/vgg16/pretrained/honest/fedsgd+victims=20+batch_size=8/none/cpa_fi_gm": 80,

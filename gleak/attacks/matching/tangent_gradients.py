@@ -17,6 +17,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
@@ -317,7 +318,7 @@ def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...])
     if node.target in (operator.add, operator.iadd, torch.add) and len(taken) == 2:
         return Step(SumPasses, taken)
     if node.op != "call_module":
-        return Step(partial(FunctionPasses, partial(_called, training.model, node)), taken)
+        return Step(partial(FunctionPasses, TracedCall(training.model, node)), taken)
     name = str(node.target)
     layer = training.model.get_submodule(name)
     own = [f"{name}.{key}" for key, _ in layer.named_parameters()]
@@ -331,15 +332,25 @@ def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...])
     return Step(partial(AffinePasses, affine), taken, trained)
 
 
-def _called(model: torch.nn.Module, node: torch.fx.Node, *values: torch.Tensor) -> torch.Tensor:
-    """Call a node's function or method with values in place of the nodes that it takes."""
-    left, known = iter(values), {}
-    for given in node.all_input_nodes:
-        attribute = operator.attrgetter(str(given.target))
-        known[given] = attribute(model) if given.op == "get_attr" else next(left)
-    arguments: Any = torch.fx.map_arg(node.args, known.__getitem__)
-    options: Any = torch.fx.map_arg(node.kwargs, known.__getitem__)
-    target: Any = node.target
-    function = getattr(type(arguments[0]), target) if node.op == "call_method" else target
-    outputs: torch.Tensor = function(*arguments, **options)
-    return outputs
+@dataclass(frozen=True)
+class TracedCall:
+    """A node's function or method, of values in place of the nodes that it takes."""
+
+    model: torch.nn.Module
+    node: torch.fx.Node
+
+    def __call__(self, *values: torch.Tensor) -> torch.Tensor:
+        node, left, known = self.node, iter(values), {}
+        for given in node.all_input_nodes:
+            attribute = operator.attrgetter(str(given.target))
+            known[given] = attribute(self.model) if given.op == "get_attr" else next(left)
+        arguments: Any = torch.fx.map_arg(node.args, known.__getitem__)
+        options: Any = torch.fx.map_arg(node.kwargs, known.__getitem__)
+        target: Any = node.target
+        function = getattr(type(arguments[0]), target) if node.op == "call_method" else target
+        outputs: torch.Tensor = function(*arguments, **options)
+        return outputs
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TracedCall:
+        """Copy the model alone: a node refers to its neighbours, and so to all of a network."""
+        return TracedCall(deepcopy(self.model, memo), self.node)

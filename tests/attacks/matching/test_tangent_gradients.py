@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -193,3 +194,17 @@ def test_a_layer_and_its_derivatives_are_those_of_torch(name: str, samples: int,
 )
 def test_other_layers_have_no_affine_form(layer: nn.Module):
     assert affine_layer(layer) is None
+
+
+def test_those_of_a_deep_network_can_be_copied():
+    """Nodes of a trace form a chain, whose copy would recurse through the whole network."""
+    deep = nn.Sequential(*(Flipped() for _ in range(400)), nn.Flatten(), nn.Linear(12, CLASSES))
+    gradients = TangentGradients(training_of(deep))
+    copied = copy.deepcopy(gradients)
+    assert copied.model is not gradients.model
+    assert len(copied.steps) == len(gradients.steps) > 400
+
+
+class Flipped(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.flip(inputs, (1,))

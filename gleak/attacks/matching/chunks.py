@@ -84,7 +84,7 @@ def victims_in_memory(problem: Problem, steps: int) -> int:
             fitting = most_within(budget, victims, needed)
             least = 0 if fitting else needed(1)
     except Exception as error:  # a user's network may raise errors of any kind
-        log.debug("the memory of a victim is estimated, as measuring it failed: %s", error)
+        log.info("the memory of a victim is estimated, as measuring it failed: %s", error)
         return max(1, int(budget // rough))
     if free is not None and least > free:
         raise ShortageError(

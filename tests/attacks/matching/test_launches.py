@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gleak.artifacts.protocol import Protocol
-from gleak.attacks.matching import choice, search
+from gleak.attacks.matching import choice, chunks, search
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.optimizers import Evaluation
 from gleak.attacks.matching.problem import CodedProblem, Problem
@@ -135,7 +136,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def counting(evaluate: Callable[[Any, Tensor], Evaluation]) -> Callable[..., Evaluation]:
         def evaluate_twice(problem: Problem, points: Tensor) -> Evaluation:
             evaluate(problem, points)
-            (gpu,) = VirtualGPU._active
+            gpu = VirtualGPU._active[-1]
             before = gpu.synchronisations
             evaluation = evaluate(problem, points)
             counts.append(gpu.synchronisations - before)
@@ -153,8 +154,16 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize(("attack", "defense"), [*SEARCHES, *OTHERS])
 def test_an_evaluation_waits_for_no_kernel(
-    attack: str, defense: str, waits: list[int], fitting_model: Callable[..., str]
+    attack: str,
+    defense: str,
+    waits: list[int],
+    fitting_model: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """The memory that it takes is measured, too."""
+    monkeypatch.setattr(chunks, "CAUTION", 10**9)
+    caplog.set_level(logging.INFO, chunks.__name__)
     spec = parse("attack", attack)
     modality = min(spec.modalities)
     client = "epochs" if spec.joins_epochs else "fedsgd"
@@ -172,3 +181,4 @@ def test_an_evaluation_waits_for_no_kernel(
     assert found.fault == ""
     assert waits or attack in UNMIXING
     assert not any(waits)
+    assert "measuring it failed" not in caplog.text

@@ -184,9 +184,7 @@ def descend(
                 progress.advance(number - progress.done, objective=values.mean().item())
             number += 1
             if not over():
-                if rule.full:
-                    graph.renew()
-                rule.prepare()
+                rule.prepare(graph.renew)
                 graph(step)
         part.keep(state())
     return Unmixing(best.view_as(first), spent, least)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Self
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.matching import kernels
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.optimizers import Evaluation
 from gleak.attacks.matching.parts import SearchParts
@@ -50,7 +51,7 @@ class ImagewiseProblem(Problem):
     def evaluate(self, points: torch.Tensor) -> Evaluation:
         samples = self.shape[0]
         unknowns = points[:, : self.values].reshape(len(points) * samples, -1)
-        most = CPU_VALUES if points.device.type == "cpu" else GPU_VALUES
+        most = CPU_VALUES if kernels.on_cpu(points) else GPU_VALUES
         at_once = max(1, most // math.prod(self.shape[1:]))
         values = [unknowns, *(value.flatten(0, 1) for value in self.wanted)]
         evaluated = []

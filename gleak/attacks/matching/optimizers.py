@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, Self
 
@@ -72,15 +72,13 @@ class OptimizerState(ABC):
             number = isinstance(getattr(self, name), int)
             setattr(self, name, int(value) if number else value)
 
-    @property
-    def full(self) -> bool:
-        """True if the next `prepare` replaces tensors of the state by larger ones."""
-        return False
-
-    def prepare(self) -> None:
+    def prepare(self, release: Callable[[], object] = bool) -> None:
         """Do what the host decides about the next step, before it, as by the number of steps taken.
 
         The steps themselves change the state's tensors in place, and read no values of them.
+
+        Args:
+            release: called before tensors of the state are replaced by others.
         """
         self.number += 1
 
@@ -215,7 +213,7 @@ class AdamState(GradientState):
         self.mean = points.new_zeros(points.shape)
         self.square = points.new_zeros(points.shape)
 
-    def prepare(self) -> None:
+    def prepare(self, release: Callable[[], object] = bool) -> None:
         """Set the learning rate, whose schedule spans the whole run, restarts included."""
         self.rate.fill_(self.spec.rate(self.number / self.iterations))
         super().prepare()

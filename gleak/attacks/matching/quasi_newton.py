@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gleak.attacks.matching.optimizers import GradientOptimizerSpec, GradientState
@@ -59,14 +60,11 @@ class LBFGSState(GradientState):
         self.gradient = points.new_zeros(victims, unknowns)
         self.taken = points.new_zeros(victims, unknowns)
 
-    @property
-    def full(self) -> bool:
-        return self.pairs.shape[2] < min(self.history, self.number)
-
-    def prepare(self) -> None:
+    def prepare(self, release: Callable[[], object] = bool) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
-        if self.full:
-            reserved = self.pairs.shape[2]
+        reserved = self.pairs.shape[2]
+        if reserved < min(self.history, self.number):
+            release()
             added = min(self.history, 2 * reserved) - reserved
             self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
         super().prepare()

@@ -186,9 +186,7 @@ class Search:
 
     def step(self) -> None:
         """Move the points and evaluate them."""
-        if self.optimizer.full:
-            self.graph.renew()
-        self.optimizer.prepare()
+        self.optimizer.prepare(self.graph.renew)
         self.graph(self._step)
 
     def _step(self) -> None:
@@ -248,12 +246,12 @@ class Search:
         iteration, within = divmod(self.number, self.every)
         self.number += 1
         if not within and self.records.due(iteration):
-            self._note(iteration, self.evaluated)
+            self._note(iteration)
 
-    def _note(self, iteration: int, current: torch.Tensor) -> None:
-        """Note the present state of some victims, a mask, and the best one of the others."""
-        values = torch.where(current, self.evaluation.objective, self.best.objective)
-        points = torch.where(current[:, None], self.points, self.best.points)
+    def _note(self, iteration: int) -> None:
+        """Note the present state of the victims that were running, and the best of the others."""
+        values = torch.where(self.evaluated, self.evaluation.objective, self.best.objective)
+        points = torch.where(self.evaluated[:, None], self.points, self.best.points)
         self.records.note(iteration, self.rows, values, self.problem.inputs(points))
 
     def _look(self, progress: Progress) -> None:

@@ -1,4 +1,8 @@
-"""A real shortage of memory: chunks are halved until they fit, or the job says what to do."""
+"""A real shortage of memory: chunks are halved until they fit, or the job says what to do.
+
+Where almost nothing is left, libraries that torch calls end by a segmentation fault now and then;
+so a victim too large for any machine is one whose search allocates more than there can be.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,8 @@ cell, output, spec, spare = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], i
 solve = engine._solve_chunk
 
 def in_little_memory(*words):
+    if spare == 0:
+        torch.empty(2**60)
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + spare, resource.RLIM_INFINITY))
     try:
@@ -51,7 +57,7 @@ def cell(simulate: Callable[..., Path]) -> Path:
 
 
 def run(cell: Path, output: Path, spare: int) -> subprocess.CompletedProcess[str]:
-    """Attack with so many bytes more than what is held when the search begins."""
+    """Attack with so many bytes more than what is held when the search begins, 0 for too few."""
     return subprocess.run(
         [sys.executable, "-c", SHORT, str(cell), str(output), SPEC, str(spare)],
         cwd=Path(gleak.__file__).parents[1],

@@ -33,6 +33,7 @@ CPU_SHORTAGES = (
     "not enough memory",
     "could not create a primitive",
     "could not create a memory",
+    "could not execute a primitive",
 )
 """Error texts of torch's allocator on a CPU, and of oneDNN, which does not mention memory."""
 GPU_SHORTAGES = (

@@ -36,6 +36,7 @@ CPU = (
     MemoryError(),
     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
     RuntimeError("could not create a primitive descriptor for the convolution"),
+    RuntimeError("could not execute a primitive"),
 )
 GPU = (
     torch.OutOfMemoryError("CUDA out of memory"),

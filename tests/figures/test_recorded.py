@@ -152,6 +152,7 @@ def test_a_page_has_verdicts_figures_and_conditions(record: Record, tmp_path: Pa
     text = page.read_text()
     assert re.search(r"\| models +\| [\d.]+ (s|min|h) +\| `noise_costs`", text), text
     assert re.search(r">(MNIST|digits)", text)
+    assert '<div class="numbers">' in text
     assert "![errors](quick/errors.png)" in text
     assert (record.folder / "errors.png").is_file()
     assert "0123456789ab | gleak 1.0, torch 2.0 | cpu, 1 threads" in " ".join(text.split())

@@ -104,7 +104,7 @@ def write_table(
 def table_in_page(page: str) -> str:
     """Return the table of a page, and what is below it, as HTML for another page."""
     body = page.partition("<main")[2].partition("</html>")[0].strip()
-    return f"<div{body}".replace("</main>", "</div>")
+    return f"<div {body}".replace("</main>", "</div>")
 
 
 def _html(cells: pd.DataFrame, bold: pd.DataFrame) -> str:

@@ -30,12 +30,12 @@ from gleak.core.registry import parse
 from gleak.runtime.logs import log_to
 
 torch.set_num_threads(1)
-cell, output, spec, spare = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+(cell, output), spec = map(Path, sys.argv[1:3]), sys.argv[3]
+spare, needed = map(int, sys.argv[4:])
 solve = engine._solve_chunk
 
 def in_little_memory(*words):
-    if spare == 0:
-        torch.empty(2**60)
+    torch.empty(needed, dtype=torch.uint8)
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + spare, resource.RLIM_INFINITY))
     try:
@@ -56,10 +56,13 @@ def cell(simulate: Callable[..., Path]) -> Path:
     return simulate(model="lenet+width=4", client="fedsgd+batch_size=8+victims=128")
 
 
-def run(cell: Path, output: Path, spare: int) -> subprocess.CompletedProcess[str]:
-    """Attack with so many bytes more than what is held when the search begins, 0 for too few."""
+def run(cell: Path, output: Path, spare: int, needed: int = 0) -> subprocess.CompletedProcess[str]:
+    """Attack with so many bytes more than what is held when the search begins.
+
+    Every search also needs a tensor of ``needed`` bytes.
+    """
     return subprocess.run(
-        [sys.executable, "-c", SHORT, str(cell), str(output), SPEC, str(spare)],
+        [sys.executable, "-c", SHORT, str(cell), str(output), SPEC, str(spare), str(needed)],
         cwd=Path(gleak.__file__).parents[1],
         capture_output=True,
         text=True,
@@ -81,7 +84,7 @@ def test_chunks_are_halved_until_they_fit(cell: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_memory_for_not_even_one_victim_is_told(cell: Path, tmp_path: Path) -> None:
-    ended = run(cell, tmp_path / "short.h5", spare=0)
+    ended = run(cell, tmp_path / "short.h5", spare=120 * MEGABYTE, needed=2**62)
     assert ended.returncode == 1
     assert "not even one victim fits into memory; use a larger machine" in ended.stderr
     assert "Traceback" not in ended.stderr

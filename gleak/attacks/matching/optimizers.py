@@ -72,7 +72,7 @@ class OptimizerState(ABC):
             number = isinstance(getattr(self, name), int)
             setattr(self, name, int(value) if number else value)
 
-    def prepare(self, release: Callable[[], object] = bool) -> None:
+    def prepare(self, release: Callable[[], None]) -> None:
         """Do what the host decides about the next step, before it, as by the number of steps taken.
 
         The steps themselves change the state's tensors in place, and read no values of them.
@@ -213,10 +213,10 @@ class AdamState(GradientState):
         self.mean = points.new_zeros(points.shape)
         self.square = points.new_zeros(points.shape)
 
-    def prepare(self, release: Callable[[], object] = bool) -> None:
+    def prepare(self, release: Callable[[], None]) -> None:
         """Set the learning rate, whose schedule spans the whole run, restarts included."""
         self.rate.fill_(self.spec.rate(self.number / self.iterations))
-        super().prepare()
+        super().prepare(release)
 
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         if self.spec.signed:

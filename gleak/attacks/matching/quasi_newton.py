@@ -60,14 +60,14 @@ class LBFGSState(GradientState):
         self.gradient = points.new_zeros(victims, unknowns)
         self.taken = points.new_zeros(victims, unknowns)
 
-    def prepare(self, release: Callable[[], object] = bool) -> None:
+    def prepare(self, release: Callable[[], None]) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
         reserved = self.pairs.shape[2]
         if reserved < min(self.history, self.number):
             release()
             added = min(self.history, 2 * reserved) - reserved
             self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
-        super().prepare()
+        super().prepare(release)
 
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         change = gradients - self.gradient

@@ -70,7 +70,7 @@ def path_with_changes(spec: OptimizerSpec, starts: Tensor, gradients: Tensor) ->
             kept = left != 3
             search.keep(kept)
             points, left = points[kept], left[kept]
-        search.prepare()
+        search.prepare(lambda: None)
         points = search.step(points, gradients[number, left])
     return points
 
@@ -92,7 +92,7 @@ def test_points_and_gradients_are_left_as_they_were(text: str, gradients: Tensor
     points, gradient = gradients[0].clone(), gradients[1].clone()
     search = parse("optimizer", text).begin(points, STEPS)
     for slope in (gradient, gradients[2].clone()):
-        search.prepare()
+        search.prepare(lambda: None)
         search.step(points, slope)
     assert torch.equal(points, gradients[0])
     assert torch.equal(gradient, gradients[1])

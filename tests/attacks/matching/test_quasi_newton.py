@@ -61,7 +61,7 @@ def advance(search: OptimizerState, points: Tensor, scales: Tensor, steps: int) 
     for _ in range(steps):
         points = points.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(curved(scales)(points).sum(), points)
-        search.prepare()
+        search.prepare(lambda: None)
         points = search.step(points.detach(), gradient)
     return points.detach()
 

@@ -47,6 +47,8 @@ class Observation:
             observations.
         cells: for each parameter that was sent in a code that many values share (rounded values,
             signs), the code; see `gleak.attacks.matching.distances.QuantisationCell`.
+        bases: for each parameter that was sent as a product of matrices, an orthonormal basis of
+            the columns of the first; Shape (V, R, rows, K). On the device of the update.
     """
 
     update: dict[str, torch.Tensor]
@@ -67,6 +69,7 @@ class Observation:
     journal: Journal = field(default_factory=Journal)
     verified_methods: dict[str, Any] = field(default_factory=dict)
     cells: Mapping[str, Any] = field(default_factory=dict)
+    bases: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:
@@ -109,6 +112,7 @@ class Observation:
             update={name: value[index].to(device) for name, value in self.update.items()},
             sent={name: value[index].to(device) for name, value in self.sent.items()},
             cells={name: cell.at(index).to(device) for name, cell in self.cells.items()},
+            bases={name: value[index].to(device) for name, value in self.bases.items()},
             model=model,
             seed=self.seed + number,
             protocol=replace(self.protocol, epochs=1),
@@ -126,6 +130,7 @@ class Observation:
             update={name: value[rows] for name, value in self.update.items()},
             sent={name: value[rows] for name, value in self.sent.items()},
             cells={name: cell.at(rows) for name, cell in self.cells.items()},
+            bases={name: value[rows] for name, value in self.bases.items()},
             granted={name: value[rows] for name, value in self.granted.items()},
             victim_ids=self.victim_ids[rows],
             cell_victims=self.total_victims,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gleak.artifacts.encodings import Encoded, Factored
 from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.update import Granted, Update
@@ -244,6 +245,7 @@ def observation_of(
         update={name: value.to(trained[name].dtype) for name, value in received.items()},
         sent=_tensors({k: mask for k, mask in masks.items() if mask is not None}, storage),
         cells=cells_of(update.update, storage),
+        bases=_tensors(_bases(update.update), storage),
         model=run_by_clients(network, update.protocol.batch_norm),
         modality=target.modality,
         input_shape=target.input_shape,
@@ -263,6 +265,12 @@ def observation_of(
 
 def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value).to(device) for name, value in arrays.items()}
+
+
+def _bases(update: Mapping[str, Encoded]) -> dict[str, np.ndarray]:
+    """Return orthonormal bases of the columns of parameters that were sent as products."""
+    products = {name: own for name, own in update.items() if isinstance(own, Factored)}
+    return {name: np.linalg.qr(own.left)[0] for name, own in products.items()}
 
 
 def _per_victim(granted: Granted, victims: int, like: torch.Tensor) -> torch.Tensor:

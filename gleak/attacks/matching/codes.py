@@ -6,7 +6,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from gleak.attacks.matching.priors import image_prior
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.noisy_mixtures import ImagePrior
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -102,6 +104,35 @@ class NormalisedCoder:
 
     def decode(self, codes: torch.Tensor) -> torch.Tensor:
         return codes.unflatten(1, self.shape) * self.deviation + self.mean
+
+
+@register("whitened")
+class Whitened(CodeSpec):
+    """Coefficients of a cosine transform, in deviations of natural images; tables as they are.
+
+    A unit step changes every frequency as much as it varies among images (`ImagePrior`), so that a
+    search moves along the low frequencies first, which carry most of an image.
+    """
+
+    source = "ours"
+
+    def coder(self, observation: Observation) -> Coder | None:
+        prior = image_prior(observation)
+        return None if prior is None else WhitenedCoder(prior, observation.input_shape)
+
+
+@dataclass(frozen=True)
+class WhitenedCoder:
+    """Coder of images of a shape (C, H, W) by a prior of natural images."""
+
+    prior: ImagePrior
+    shape: tuple[int, ...]
+
+    def encode(self, images: torch.Tensor) -> torch.Tensor:
+        return self.prior.whitened(images.flatten(1))
+
+    def decode(self, codes: torch.Tensor) -> torch.Tensor:
+        return self.prior.coloured(codes).unflatten(1, self.shape)
 
 
 @register("bicubic")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from gleak.artifacts import encodings
 from gleak.attacks.matching.pieces import FLOOR, FormedPiece, Pair, Piece, rows
@@ -15,6 +15,8 @@ from gleak.core.spec import Spec, parameter
 
 SQUARED_FLOOR = 1e-20
 """Lower bound of the product of squared norms that the cosine divides by."""
+ROUNDING = 1e-12
+"""Squared error of single precision, relative to the mean square of an update."""
 LEAST_PROBABILITY = 0.3
 """Probability below which minus its logarithm is continued by a line, to be finite everywhere."""
 
@@ -25,6 +27,8 @@ class DistanceSpec(Spec):
     kind: ClassVar[str] = "distance"
     reads_codes: ClassVar[bool] = False
     """True if the distance depends on the code in which the gradient was sent."""
+    joins_parameters: ClassVar[bool] = True
+    """True if the gradients of several parameters may be measured as one vector."""
 
     @abstractmethod
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
@@ -107,6 +111,52 @@ class Likelihood(DistanceSpec):
         return observed[0].new_ones(len(observed[0]))
 
 
+@register("profile")
+class ProfileLikelihood(DistanceSpec):
+    """Minus the logarithm of the likelihood of what was sent, whose unknowns are estimated.
+
+    A server receives u = c g + noise, with the gradient g of the samples, an unknown scale c of
+    clients that clip their gradient, and normal noise of unknown size. The likelihood is profiled:
+    c >= 0 is that of least squares, and the variance of the noise of parameter l, with M_l values
+    that were sent and the squared error r_l = |u_l - c g_l|^2, has a prior at the mean of all,
+    v = sum r_l / sum M_l, that weighs as much as K = `shared` values:
+
+        sum_l (M_l + K) / 2 log((r_l + K v) / (M_l + K)) - K / 2 log(v).
+
+    So neither the defence nor its strength needs to be known, but what it shows by the encoding is
+    used: values that were not sent do not count, products in a basis are compared in this basis,
+    and rounded values and signs have no error inside their cells. In nats above the least value:
+    `ROUNDING` times the mean square of the update is added to all variances.
+    """
+
+    source = "ours; profile likelihood of a normal distribution"
+    reads_codes: ClassVar[bool] = True
+    joins_parameters: ClassVar[bool] = False
+
+    shared: float = parameter(
+        1000.0, "values that the mean noise of all parameters counts as", source="ours", ge=0
+    )
+
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
+        parts = cast("Sequence[Piece]", pieces)
+        with torch.no_grad():
+            inner = total([part.inner() for part in parts])
+            norm = total([part.squared_norm() for part in parts])
+            factor = (inner / norm.clamp_min(FLOOR)).clamp_min(0)
+            power = total([part.target_squared_norm() for part in parts])
+        counts = torch.stack([part.counts for part in parts])
+        unit = (power / counts.sum(0).clamp_min(1)).clamp_min(FLOOR)
+        errors = torch.stack([part.scaled(factor).squared_error() for part in parts]) / unit
+        mean = errors.sum(0) / counts.sum(0).clamp_min(1)
+        excess = (errors / mean.clamp_min(FLOOR) - counts) / (counts + self.shared).clamp_min(FLOOR)
+        own = ((counts + self.shared) / 2 * excess.log1p()).sum(0)
+        return counts.sum(0) / 2 * (1 + mean / ROUNDING).log() + own
+
+    def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return 1: logarithms of probabilities have no scale; Shape (V)."""
+        return observed[0].new_ones(len(observed[0]))
+
+
 @dataclass(frozen=True)
 class QuantisationCell(ABC):
     """Code of one parameter of V victims; its fields are tensors of Shape (V, R), or (V)."""
@@ -130,6 +180,10 @@ class QuantisationCell(ABC):
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Compute minus the logarithm of the probability of each value's code; Shape (V, M)."""
 
+    def squared_error(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Compute the squared distance of each value from what its code leaves open; (V, M)."""
+        return (gradient - target).square()
+
 
 @dataclass(frozen=True)
 class NearestCell(QuantisationCell):
@@ -142,6 +196,9 @@ class NearestCell(QuantisationCell):
 
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (_levels(gradient - target, self.step) - 0.5).clamp_min(0).square()
+
+    def squared_error(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return ((gradient - target).abs() - self.step[:, None] / 2).clamp_min(0).square()
 
 
 @dataclass(frozen=True)
@@ -172,6 +229,9 @@ class SignCell(QuantisationCell):
         wrong = gradient.where(gradient.sign() != target.sign(), 0)
         return wrong.square() / gradient.square().mean(1, keepdim=True).clamp_min(FLOOR)
 
+    def squared_error(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.unlikelihood(gradient, target)
+
 
 def _levels(values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
     """Return magnitudes in levels; a step of zero, that of a gradient of zeros, counts as one."""
@@ -187,6 +247,14 @@ class CodedPiece(FormedPiece):
     def unlikelihood(self) -> torch.Tensor:
         """Compute minus the logarithm of the probability of all codes; Shape (V)."""
         return self.cell.unlikelihood(rows(self.gradient), rows(self.target)).sum(1)
+
+    def scaled(self, factors: torch.Tensor) -> FormedPiece:
+        """Return the same pair: rounded values show the scale, and signs have none."""
+        return self
+
+    def squared_error(self) -> torch.Tensor:
+        """Compute the squared distance of the dummy gradient from the cells; Shape (V)."""
+        return self.cell.squared_error(rows(self.gradient), rows(self.target)).sum(1)
 
 
 def coded(pieces: Sequence[Piece], cells: Mapping[str, QuantisationCell]) -> list[Piece]:

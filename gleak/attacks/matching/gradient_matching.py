@@ -16,7 +16,7 @@ from gleak.attacks.matching.gradients import ClientTraining, Gradients
 from gleak.attacks.matching.label_inference import inferred_labels
 from gleak.attacks.matching.optimizers import Evaluation
 from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.pieces import weighted_pairs
+from gleak.attacks.matching.pieces import Piece, weighted_pairs
 from gleak.attacks.matching.priors import Prior
 from gleak.attacks.matching.problem import Problem, mean_gradients
 from gleak.attacks.observation import Observation
@@ -43,6 +43,8 @@ class GradientMatching(Problem):
         sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
         skipped: names of the parameters that are left out.
         cells: codes of the parameters, if the distance depends on them.
+        bases: orthonormal bases of the columns that were sent, if the distance depends on them;
+            Shape (V, rows, K).
         priors: of these victims.
         precise: local training in double precision, if the optimizer needs residuals.
     """
@@ -52,6 +54,7 @@ class GradientMatching(Problem):
     sent: dict[str, torch.Tensor]
     skipped: frozenset[str]
     cells: dict[str, QuantisationCell]
+    bases: dict[str, torch.Tensor]
     priors: tuple[Prior, ...] = ()
     precise: ClientTraining | None = None
 
@@ -61,10 +64,12 @@ class GradientMatching(Problem):
         observed = mean_gradients(observation)
         training = ClientTraining.of(observation, parts.client_model)
         cells: dict[str, QuantisationCell] = {}
+        bases: dict[str, torch.Tensor] = {}
         if parts.distance.reads_codes:  # those of the first round
             factor = 1 / observation.protocol.update_scale
             first = {name: cell.at((ALL, 0)) for name, cell in observation.cells.items()}
             cells = {name: cell.scaled(factor) for name, cell in first.items()}
+            bases = {name: basis[:, 0] for name, basis in observation.bases.items()}
         sent: dict[str, torch.Tensor] = {}
         if parts.compared == "sent":
             sent = {name: value[:, 0] for name, value in observation.sent.items()}
@@ -91,6 +96,7 @@ class GradientMatching(Problem):
                 observation.model, observation.input_shape, observed, parts.skip
             ),
             cells=cells,
+            bases=bases,
             priors=tuple(prior.of(observation) for prior in parts.used_priors),
             precise=double_training(training) if parts.optimizer.needs_residuals else None,
         )
@@ -133,8 +139,9 @@ class GradientMatching(Problem):
     def keep(self, rows: torch.Tensor | slice) -> Self:
         sent = {name: value[rows] for name, value in self.sent.items()}
         cells = {name: cell.at(rows) for name, cell in self.cells.items()}
+        bases = {name: basis[rows] for name, basis in self.bases.items()}
         priors = tuple(prior.keep(rows) for prior in self.priors)
-        return replace(super().keep(rows), sent=sent, cells=cells, priors=priors)
+        return replace(super().keep(rows), sent=sent, cells=cells, bases=bases, priors=priors)
 
     def in_microbatches(self, count: int) -> Self | None:
         gradients = self.gradients.in_microbatches(count) if count <= self.shape[0] else None
@@ -144,13 +151,17 @@ class GradientMatching(Problem):
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
         given = self.network_inputs(points)
-        pieces = [
-            piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
-            for piece in self.gradients(given, targets, self.observed)
-            if piece.name not in self.skipped
-        ]
+        pieces = coded(
+            [
+                self._as_sent(piece)
+                for piece in self.gradients(given, targets, self.observed)
+                if piece.name not in self.skipped
+            ],
+            self.cells,
+        )
+        joined = self.parts.distance.joins_parameters
         distance = self.parts.distance.measure(
-            weighted_pairs(coded(pieces, self.cells), self._layer_weights)
+            weighted_pairs(pieces, self._layer_weights) if joined else pieces
         )
         objective = distance
         for prior in self.priors:
@@ -161,6 +172,12 @@ class GradientMatching(Problem):
         relative = objective / self.scale
         (gradient,) = torch.autograd.grad(relative.sum(), points)
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
+
+    def _as_sent(self, piece: Piece) -> Piece:
+        """Return what was sent of a gradient: some of its values, or its product with a basis."""
+        if piece.name in self.sent:
+            return piece.within(self.sent[piece.name])
+        return piece.projected(self.bases[piece.name]) if piece.name in self.bases else piece
 
     def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
         """Return what the network takes at these points."""

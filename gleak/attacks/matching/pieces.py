@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -74,11 +74,33 @@ class Piece(Pair, Protocol):
     def within(self, sent: torch.Tensor) -> FormedPiece:
         """Return both gradients with all entries outside a mask, Shape (V, *shape), set to zero."""
         formed = self.formed()
-        return FormedPiece(self.name, formed.gradient * sent, formed.target * sent)
+        return MaskedPiece(self.name, formed.gradient * sent, formed.target * sent, sent)
+
+    def projected(self, basis: torch.Tensor) -> Piece:
+        """Return both gradients, as matrices, in a basis of their columns; Shape (V, rows, K)."""
+        formed = self.formed()
+        gradient, target = (
+            basis.mT @ values.flatten(1).unflatten(1, (basis.shape[1], -1))
+            for values in (formed.gradient, formed.target)
+        )
+        return FormedPiece(self.name, gradient, target)
+
+    def scaled(self, factors: torch.Tensor) -> Piece:
+        """Return the pair with the dummy gradient of each victim multiplied; Shape (V)."""
+        raise NotImplementedError
+
+    def squared_error(self) -> torch.Tensor:
+        """Compute the squared distance of the dummy gradient from what was sent; Shape (V)."""
+        return self.squared_distance()
 
     @property
     def entries(self) -> int:
         return self.target[0].numel()
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """Number of values of each victim that were sent; Shape (V)."""
+        return self.target.new_full((len(self.target),), self.entries)
 
     def unlikelihood(self) -> torch.Tensor:
         """Compute the squared distance relative to the target's mean square; Shape (V)."""
@@ -103,6 +125,10 @@ class FormedPiece(Piece):
     def formed(self) -> FormedPiece:
         return self
 
+    def scaled(self, factors: torch.Tensor) -> FormedPiece:
+        shape = (-1, *[1] * (self.gradient.ndim - 1))
+        return replace(self, gradient=self.gradient * factors.view(shape))
+
     def squared_distance(self) -> torch.Tensor:
         return _sum_squares(self.gradient - self.target)
 
@@ -111,6 +137,17 @@ class FormedPiece(Piece):
 
     def squared_norm(self) -> torch.Tensor:
         return _sum_squares(self.gradient)
+
+
+@dataclass(frozen=True)
+class MaskedPiece(FormedPiece):
+    """Pair of gradients that are zero outside a mask of what was sent; Shape (V, *shape)."""
+
+    sent: torch.Tensor
+
+    @property
+    def counts(self) -> torch.Tensor:
+        return rows(self.sent).sum(1).to(self.target)
 
 
 @dataclass(frozen=True)
@@ -134,6 +171,13 @@ class OuterPiece(Piece):
 
     def formed(self) -> FormedPiece:
         return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
+
+    def scaled(self, factors: torch.Tensor) -> OuterPiece:
+        return replace(self, output_gradients=self.output_gradients * factors[:, None, None])
+
+    def projected(self, basis: torch.Tensor) -> OuterPiece:
+        outputs, target = self.output_gradients @ basis, basis.mT @ self.target
+        return replace(self, output_gradients=outputs, target=target)
 
     def squared_distance(self) -> torch.Tensor:
         """Compute the squared distance; accurate near zero, where its expansion cancels."""

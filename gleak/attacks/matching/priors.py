@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.noisy_mixtures import ImagePrior
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.models.batch_norm import (
@@ -17,6 +18,8 @@ from gleak.models.batch_norm import (
     running_statistics,
 )
 
+MID, SPREAD = 0.5, 0.3
+"""Mean and standard deviation of the values of a table, about those of uniform ones."""
 EPSILON = 1e-12
 """Added under roots, whose derivative at zero is infinite."""
 StatisticsSource = Literal["running", "granted"]
@@ -66,6 +69,38 @@ class TotalVariation(Prior):
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         is_images = inputs.ndim == 5  # (V, N, C, H, W)
         return total_variation(inputs) if is_images else inputs.new_zeros(len(inputs))
+
+
+@dataclass(frozen=True)
+class NaturalImages(Prior):
+    """Minus the logarithm of the density of natural images (`ImagePrior`), in nats.
+
+    The values of a table are taken to be independent, with the same mean and variance.
+
+    Args:
+        weight: see `Prior`.
+        images: set by `of`; None for tables.
+    """
+
+    title: ClassVar[str] = "prior of natural images"
+
+    images: ImagePrior | None = None
+
+    def of(self, observation: Observation) -> Self:
+        return replace(self, images=image_prior(observation))
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.images is None:
+            return (inputs - MID).flatten(1).square().sum(1) / (2 * SPREAD**2)
+        codes = self.images.whitened(inputs.flatten(2).flatten(0, 1))
+        return codes.square().sum(1).view(inputs.shape[:2]).sum(1) / 2
+
+
+def image_prior(observation: Observation) -> ImagePrior | None:
+    """Return the prior of natural images of an observation's shape; None for tables."""
+    if observation.modality != "image":
+        return None
+    return ImagePrior.natural(observation.input_shape, next(observation.model.parameters()))
 
 
 @dataclass(frozen=True)

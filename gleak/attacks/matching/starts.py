@@ -14,6 +14,8 @@ from gleak.core.spec import Spec, parameter
 from gleak.data.base import DatasetSpec
 
 GRANT = "class_sample"
+ESTIMATE = "estimate"
+"""Name of the samples at which a search continues; Shape (V, N, *shape)."""
 Shape = tuple[int, ...]
 Grants = Mapping[str, "torch.Tensor"]
 INSTEAD = "use a dataset with training samples of every class, or another"
@@ -114,6 +116,20 @@ class NoisyStart(StartSpec):
         values = self.undisturbed(shape, granted)
         drawn = torch.rand(shape, generator=generator, dtype=torch.float32)
         return values + self.noise * (drawn - values)
+
+
+class Estimate(StartSpec):
+    """Samples that an earlier search has found; it has no registered name.
+
+    They are passed on in place of a grant, `ESTIMATE`, in `gleak.attacks.observation.Observation`.
+    """
+
+    @property
+    def grants(self) -> frozenset[str]:
+        return frozenset({ESTIMATE})
+
+    def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
+        return granted[ESTIMATE]
 
 
 class SolidStart(NoisyStart):

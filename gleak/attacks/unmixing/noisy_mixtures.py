@@ -82,6 +82,14 @@ class ImagePrior:
         """Transform coefficients to images, without adding the mean; Shape (K, F)."""
         return _transformed(coefficients, [basis.T for basis in self.bases])
 
+    def whitened(self, images: torch.Tensor) -> torch.Tensor:
+        """Transform images to standard normal coefficients; Shape (K, F)."""
+        return self.coefficients(images - self.mean) / self.variances.sqrt()
+
+    def coloured(self, codes: torch.Tensor) -> torch.Tensor:
+        """Transform standard normal coefficients to images; Shape (K, F)."""
+        return self.inverted(codes * self.variances.sqrt()) + self.mean
+
     def denoise(self, precision: torch.Tensor, weighted: torch.Tensor) -> Denoised:
         """Compute the posterior of K images, given linear measurements of each value.
 

@@ -137,10 +137,12 @@ def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.
     dataset = member(group, name, h5py.Dataset)
     check_storage(dataset)
     whole = select == slice(None) or not dataset.ndim
-    if not whole and dataset.chunks:
-        return np.asarray(dataset[select])
-    values = np.asarray(dataset.asstr()[()] if is_text(dataset.dtype) else dataset[()])
+    in_part = not whole and bool(dataset.chunks)
+    stored = dataset.asstr() if is_text(dataset.dtype) else dataset
+    values = np.asarray(stored[select if in_part else ()])
     values = values.astype(object) if is_text(dataset.dtype) else values
+    if in_part:
+        return values
     check_digest(dataset, values)
     return values if whole else values[select]
 

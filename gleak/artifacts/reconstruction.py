@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,6 +13,33 @@ from gleak.artifacts.schema import array, array_fields, attribute
 from gleak.artifacts.store import Artifact
 
 TRACES = ("trace_iteration", "trace_objective", "snapshot_iteration", "snapshots")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """What one attack of an ensemble proposed for one victim, or why it proposed nothing.
+
+    Args:
+        attack: canonical spec of the attack.
+        reason: why it was run, or why not, or its error.
+        criterion: value by which the ensemble chooses, the least; in nats; NaN if there is none.
+        evaluations: number of evaluations of the objective with its gradient that it took.
+        inputs: Shape (N, *shape), values in [0, 1]; None if it proposed nothing.
+        labels: Shape (N), class indices; -1 where unknown; None if it proposed nothing.
+        chosen: True for the candidate that is the reconstruction.
+    """
+
+    attack: str
+    reason: str
+    criterion: float = math.nan
+    evaluations: int = 0
+    inputs: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    chosen: bool = False
+
+
+CANDIDATES = tuple(f"candidate_{field.name}" for field in fields(Candidate))
+"""Fields of a `Reconstruction` that are those of candidates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +68,15 @@ class Reconstruction(Artifact):
         paired: True if each label is known to belong to the sample at the same position.
         rounds: Shape (V, N, E), estimated round of each sample in each epoch.
         embeddings: Shape (V, M, E), recovered inputs of the first dense layer.
+        candidate_attack: Shape (V, C), attacks of an ensemble in the order in which they were
+            considered; empty after the last of a victim. See `Candidate` for the meaning of these
+            fields, and `with_candidates` for writing them.
+        candidate_reason: Shape (V, C).
+        candidate_criterion: Shape (V, C), NaN where there is none.
+        candidate_evaluations: Shape (V, C).
+        candidate_inputs: Shape (V, C, N, ...), NaN where nothing was proposed.
+        candidate_labels: Shape (V, C, N), -1 where unknown, or nothing was proposed.
+        candidate_chosen: Shape (V), position of the chosen one among the C; -1 if none is.
     """
 
     format: ClassVar[str] = "gleak/reconstruction"
@@ -66,6 +103,70 @@ class Reconstruction(Artifact):
     averaged_count: np.ndarray | None = array("victim sample", "samples", "int", optional=True)
     rounds: np.ndarray | None = array("victim sample epoch", "round", "int", optional=True)
     embeddings: np.ndarray | None = array("victim source embedding", "activation", optional=True)
+    candidate_attack: np.ndarray | None = array("victim candidate", "spec", "text", optional=True)
+    candidate_reason: np.ndarray | None = array("victim candidate", "clause", "text", optional=True)
+    candidate_criterion: np.ndarray | None = array(
+        "victim candidate", "nat", optional=True, finite=False
+    )
+    candidate_evaluations: np.ndarray | None = array(
+        "victim candidate", "evaluations", "int", optional=True
+    )
+    candidate_inputs: np.ndarray | None = array(
+        "victim candidate sample feature...", "intensity in [0, 1]", optional=True, finite=False
+    )
+    candidate_labels: np.ndarray | None = array(
+        "victim candidate sample", "class index", "int", optional=True
+    )
+    candidate_chosen: np.ndarray | None = array("victim", "candidate", "int", optional=True)
+
+    def with_candidates(self, listed: Sequence[Sequence[Candidate]]) -> Self:
+        """Return the reconstruction with what an ensemble considered for each of its V victims.
+
+        Samples of candidates have the shape of those of the reconstruction.
+        """
+        shape = (len(listed), max(map(len, listed), default=0))
+        samples = self.inputs.shape[1:]
+        columns = {
+            "attack": np.full(shape, "", dtype=object),
+            "reason": np.full(shape, "", dtype=object),
+            "criterion": np.full(shape, np.nan),
+            "evaluations": np.zeros(shape, dtype=int),
+            "inputs": np.full((*shape, *samples), np.nan, dtype=self.inputs.dtype),
+            "labels": np.full((*shape, samples[0]), -1),
+        }
+        chosen = np.full(len(listed), -1)
+        for victim, candidates in enumerate(listed):
+            for place, candidate in enumerate(candidates):
+                for name, values in columns.items():
+                    if (value := getattr(candidate, name)) is not None:
+                        values[victim, place] = value
+                if candidate.chosen:
+                    chosen[victim] = place
+        named = {f"candidate_{name}": values for name, values in columns.items()}
+        return replace(self, **named, candidate_chosen=chosen)
+
+    def candidates(self, victim: int) -> tuple[Candidate, ...]:
+        """Return what an ensemble considered for a victim; empty if fields of it are missing."""
+        stored = [getattr(self, name) for name in CANDIDATES]
+        if any(values is None for values in stored):
+            return ()
+        *columns, chosen = (values[victim] for values in stored)
+        listed = []
+        for place, (attack, reason, criterion, evaluations, inputs, labels) in enumerate(
+            zip(*columns, strict=True)
+        ):
+            proposed = not np.isnan(inputs).any()
+            candidate = Candidate(
+                attack=attack,
+                reason=reason,
+                criterion=float(criterion),
+                evaluations=int(evaluations),
+                inputs=inputs if proposed else None,
+                labels=labels if proposed else None,
+                chosen=bool(place == chosen),
+            )
+            listed.append(candidate)
+        return tuple(candidate for candidate in listed if candidate.attack)
 
 
 def join_victims(parts: Sequence[Reconstruction]) -> Reconstruction:
@@ -74,14 +175,16 @@ def join_victims(parts: Sequence[Reconstruction]) -> Reconstruction:
     Fields that are recorded for the first victims only (snapshots) are those of the first part.
     What only some of the parts recorded is left out, as `best` may run other attacks in each.
     """
-    fields: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     for name, schema in array_fields(Reconstruction).items():
         if schema.dims[0] == "victim":
             values = [getattr(part, name) for part in parts]
             alike = len({None if value is None else value.shape[1:] for value in values}) == 1
-            joined = alike and values[0] is not None
-            fields[name] = np.concatenate(values) if joined else None
+            everywhere = alike and values[0] is not None
+            kept[name] = np.concatenate(values) if everywhere else None
+    listed = [part.candidates(victim) for part in parts for victim in range(len(part.inputs))]
     traces = [part.trace_iteration for part in parts]
     if len({None if trace is None else tuple(trace) for trace in traces}) > 1:
-        fields |= dict.fromkeys(TRACES)
-    return replace(parts[0], **fields, paired=all(part.paired for part in parts))
+        kept |= dict.fromkeys(TRACES)
+    joined = replace(parts[0], **kept, paired=all(part.paired for part in parts))
+    return joined.with_candidates(listed) if any(listed) else joined

@@ -52,9 +52,9 @@ class ArraySchema:
         return next((name for name in self.dims if name.endswith("...")), None)
 
 
-def array(dims: str, units: str, kind: str = "float", *, optional: bool = False) -> Any:
+def array(dims: str, units: str, kind: str = "float", **others: bool) -> Any:
     """Declare a dataclass field stored as one HDF5 dataset."""
-    return _declare(ArraySchema(tuple(dims.split()), units, kind, optional=optional))
+    return _declare(ArraySchema(tuple(dims.split()), units, kind, **others))
 
 
 def arrays(dims: str, units: str, kind: str = "float", **others: bool) -> Any:

@@ -48,8 +48,7 @@ relaxed = settings(
 
 def of_shape(kind: str, shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
     if kind == "text":
-        texts = st.lists(TEXT, min_size=shape[0], max_size=shape[0])
-        return texts.map(lambda items: np.array(items, dtype=object))
+        return npst.arrays(object, shape, elements=TEXT)
     finite = {"allow_nan": False, "allow_infinity": False}
     return st.sampled_from(TYPES[kind]).flatmap(
         lambda dtype: npst.arrays(

@@ -104,12 +104,11 @@ def score(
     private = private_samples(truth, known)
     comparison = match_to_truth(private, reconstruction, result.cost)
     samples, unavailable = {}, {}
-    for metric in metrics_of("attack"):
-        if metric.applies(comparison):
-            try:
-                samples[metric.name] = measure(metric, comparison)[0]
-            except MetricUnavailable as reason:
-                unavailable[metric.name] = str(reason)
+    for metric in (each for one in metrics_of("attack") for each in one.each(comparison)):
+        try:
+            samples[str(metric)] = measure(metric, comparison)[0]
+        except MetricUnavailable as reason:
+            unavailable[str(metric)] = str(reason)
     return Scores(samples, unavailable, match_samples(private, reconstruction)[0])
 
 

@@ -142,7 +142,7 @@ class Reconstruction(Artifact):
                         values[victim, place] = value
                 if candidate.chosen:
                     chosen[victim] = place
-        named = {f"candidate_{name}": values for name, values in columns.items()}
+        named: dict[str, Any] = {f"candidate_{name}": values for name, values in columns.items()}
         return replace(self, **named, candidate_chosen=chosen)
 
     def candidates(self, victim: int) -> tuple[Candidate, ...]:

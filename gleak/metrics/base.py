@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -120,6 +120,10 @@ class MetricSpec(ScoreSpec):
         if self.needs_labels and (comparison.truth_labels < 0).any():
             return False
         return comparison.private.modality in self.modalities
+
+    def each(self, comparison: Comparison) -> Sequence[MetricSpec]:
+        """Return the metrics that are computed for a cell: this one, if it is defined for it."""
+        return [self] if self.applies(comparison) else []
 
     @abstractmethod
     def measure(self, comparison: Comparison) -> np.ndarray:

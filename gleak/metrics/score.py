@@ -70,7 +70,8 @@ def score(
     except RefusedError as error:
         return score_table.save_refusal(columns, str(error), output)
     chosen = metrics_of("attack") if metrics is None else metrics
-    measured = [_measure(metric, comparison) for metric in chosen if metric.applies(comparison)]
+    computed = dict.fromkeys(each for metric in chosen for each in metric.each(comparison))
+    measured = [_measure(metric, comparison) for metric in computed]
     fixed = {name: columns[name] for name in (*LEVEL_COLUMNS, "grants")}
     table = pd.concat([score_table.empty_scores(), *measured]).assign(**fixed, reason="")
     table = table.astype(TYPES).reset_index(drop=True)

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from gleak.artifacts.private import Private
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.metrics.base import Comparison
 
 LEVELS = {
@@ -71,7 +71,8 @@ def make_comparison(
     The columns of a table are categories, two columns to each. Embeddings are the samples
     themselves; the other sign of a sample is one minus it. The defence is `dp`. Clients take local
     steps, each victim's further off than the one before it, and send every sample in two rounds,
-    which the attack has paired. Tags are the places of the brightest values.
+    which the attack has paired. Tags are the places of the brightest values. The estimate was
+    chosen among two candidates; the other one is grey.
     """
 
     def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
@@ -103,6 +104,14 @@ def make_comparison(
                 averaged_count=np.ones((victims, samples), dtype=int),
                 rounds=np.tile(np.arange(2 * samples).reshape(2, samples).T, (victims, 1, 1)),
                 **books,
+            ).with_candidates(
+                [
+                    [
+                        Candidate(attack="cpl", reason="", inputs=own, labels=named, chosen=True),
+                        Candidate(attack="blind", reason="", inputs=own * 0 + 0.5, labels=named),
+                    ]
+                    for own, named in zip(estimate, labels, strict=True)
+                ]
             ),
             provenance={"cpu_seconds": 12.0, "peak_memory_mb": 345.0},
             levels={**LEVELS, "defense": "dp+sigma=1"},

@@ -41,6 +41,8 @@ def without_last(comparison: Comparison) -> Comparison:
     estimate[:, -1] = np.nan
     fields = ("inputs", "labels", "mirrored", "embeddings", "averaged_count")
     fewer = {field: getattr(found, field)[:, :-1] for field in fields}
+    listed = ("candidate_inputs", "candidate_labels")
+    fewer |= {field: getattr(found, field)[:, :, :-1] for field in listed}
     return replace(comparison, estimate=estimate, reconstruction=replace(found, **fewer))
 
 

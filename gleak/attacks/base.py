@@ -24,6 +24,7 @@ MID_GREY = 0.5
 LABELS = {
     "known": "granted",
     "joint": "optimised",
+    "enumerated": "the most probable",
     "sign": "one each, by sign",
     "rows": "one each, by least entry",
     "argmin": "by counting",

@@ -1,34 +1,54 @@
-"""Maximum a posteriori estimates of the samples."""
+"""Maximum a posteriori estimates of a client's samples, with labels by their probability."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.codes import Whitened
 from gleak.attacks.matching.distances import ProfileLikelihood
 from gleak.attacks.matching.line_search import LineSearchLBFGS
-from gleak.attacks.matching.parts import LabelRule, Parts
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.matching.priors import NaturalImages
 from gleak.attacks.matching.starts import Grey
 from gleak.attacks.matching_attack import MatchingAttack
+from gleak.attacks.observation import Observation
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 
 @register("map")
 class MAP(MatchingAttack):
-    """The samples of greatest posterior probability, by L-BFGS with a line search."""
+    """The samples of greatest posterior probability, by L-BFGS with a line search.
 
-    source = "ours"
+    Minimises minus the logarithm of the likelihood of what was sent, whose scale and noise are
+    estimated, and of a density of natural images (`gleak.attacks.matching.posterior`). Under a
+    defence that hides a part of the gradient, or adds noise to it, the density fills in what is
+    hidden, and no weight has to be chosen. The search is over whitened images.
+
+    Labels that no rule tells for certain are enumerated: all classes of one sample, or changes of
+    the labels inferred for a batch, are compared at a grey image. The samples are searched for the
+    most probable ones for a few evaluations, and the best of these go on.
+    """
+
+    source = "ours; maximum a posteriori estimation"
 
     iterations: int = parameter(400, "gradient evaluations for one victim", source="ours", ge=1)
-    labels: LabelRule = parameter("auto", "label inference rule", source="ours")
 
     def parts(self) -> Parts:
         return Parts(
             start=Grey(noise=0.05),
-            labels=self.labels,
+            labels="enumerated",
             distance=ProfileLikelihood(),
             code=Whitened(),
             optimizer=LineSearchLBFGS(),
             priors=(NaturalImages(1.0),),
             **self.common(),
         )
+
+    def search(self, observation: Observation) -> Reconstruction:
+        posterior = Posterior.of(observation, self.parts())
+        labels, spent = posterior.likely_labels()
+        found = posterior.search(labels, self.iterations)
+        return replace(found, evaluations=found.evaluations + spent, paired=True)

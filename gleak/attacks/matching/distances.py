@@ -111,31 +111,18 @@ class Likelihood(DistanceSpec):
         return observed[0].new_ones(len(observed[0]))
 
 
-@register("profile")
-class ProfileLikelihood(DistanceSpec):
-    """Minus the logarithm of the likelihood of what was sent, whose unknowns are estimated.
+class EstimatedScale(DistanceSpec):
+    """Base class of distances from what was sent by clients that may have scaled their gradient.
 
-    A server receives u = c g + noise, with the gradient g of the samples, an unknown scale c of
-    clients that clip their gradient, and normal noise of unknown size. The likelihood is profiled:
-    c >= 0 is that of least squares, and the variance of the noise of parameter l, with M_l values
-    that were sent and the squared error r_l = |u_l - c g_l|^2, has a prior at the mean of all,
-    v = sum r_l / sum M_l, that weighs as much as K = `shared` values:
-
-        sum_l (M_l + K) / 2 log((r_l + K v) / (M_l + K)) - K / 2 log(v).
-
-    So neither the defence nor its strength needs to be known, but what it shows by the encoding is
-    used: values that were not sent do not count, products in a basis are compared in this basis,
-    and rounded values and signs have no error inside their cells. In nats above the least value:
-    `ROUNDING` times the mean square of the update is added to all variances.
+    A server receives u = c g + noise, with the gradient g of the samples and an unknown scale
+    c >= 0, here that of least squares. What the encoding shows is used: values that were not sent
+    do not count, products with a basis are compared in this basis, and rounded values and signs
+    have no error inside their cells, and no unknown scale. Squared errors of each parameter, and
+    numbers of values, have Shape (parameters, V).
     """
 
-    source = "ours; profile likelihood of a normal distribution"
     reads_codes: ClassVar[bool] = True
     joins_parameters: ClassVar[bool] = False
-
-    shared: float = parameter(
-        1000.0, "values that the mean noise of all parameters counts as", source="ours", ge=0
-    )
 
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         parts = cast("Sequence[Piece]", pieces)
@@ -146,15 +133,56 @@ class ProfileLikelihood(DistanceSpec):
             power = total([part.target_squared_norm() for part in parts])
         counts = torch.stack([part.counts for part in parts])
         unit = (power / counts.sum(0).clamp_min(1)).clamp_min(FLOOR)
-        errors = torch.stack([part.scaled(factor).squared_error() for part in parts]) / unit
-        mean = errors.sum(0) / counts.sum(0).clamp_min(1)
-        excess = (errors / mean.clamp_min(FLOOR) - counts) / (counts + self.shared).clamp_min(FLOOR)
-        own = ((counts + self.shared) / 2 * excess.log1p()).sum(0)
-        return counts.sum(0) / 2 * (1 + mean / ROUNDING).log() + own
+        errors = torch.stack([part.scaled(factor).squared_error() for part in parts])
+        return self.of_errors(errors / unit, counts)
+
+    @abstractmethod
+    def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """Compute the distance from errors relative to the mean square of the update; (V)."""
 
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return 1: logarithms of probabilities have no scale; Shape (V)."""
+        """Return 1: the distance has no unit; Shape (V)."""
         return observed[0].new_ones(len(observed[0]))
+
+
+@register("squared_error")
+class SquaredError(EstimatedScale):
+    """Mean squared error of what was sent, relative to its mean square."""
+
+    source = "ours"
+
+    def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        return errors.sum(0) / counts.sum(0).clamp_min(1)
+
+
+@register("profile")
+class ProfileLikelihood(EstimatedScale):
+    """Minus the logarithm of the likelihood of what was sent, in normal noise of unknown size.
+
+    The size of the noise is profiled as the scale is. The variance of the noise in parameter l,
+    with M_l values that were sent and the squared error r_l = |u_l - c g_l|^2, has a prior at the
+    mean v of all that weighs as much as K = ``shared`` values:
+
+        sum_l M_l / 2 log(v) + sum_l (M_l + K) / 2 log((r_l / v + K) / (M_l + K)),
+        v = sum_l r_l / sum_l M_l.
+
+    So neither the defence nor its strength needs to be known, nor whether each parameter has noise
+    of its own (`fedcdp`). In nats above the least value: to v is added `ROUNDING`, relative to the
+    mean square of the update, and nothing is explained at about M / 2 log(1 / ROUNDING).
+    """
+
+    source = "ours; profile likelihood of a normal distribution"
+
+    shared: float = parameter(
+        1000.0, "K: values that the mean noise of all parameters counts as", source="ours", ge=0
+    )
+
+    def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        values = counts.sum(0).clamp_min(1)
+        mean = errors.sum(0) / values
+        excess = (errors / mean.clamp_min(FLOOR) - counts) / (counts + self.shared).clamp_min(FLOOR)
+        own = ((counts + self.shared) / 2 * excess.log1p()).sum(0)
+        return values / 2 * (1 + mean / ROUNDING).log() + own
 
 
 @dataclass(frozen=True)

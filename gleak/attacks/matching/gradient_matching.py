@@ -80,10 +80,13 @@ class GradientMatching(Problem):
         if parts.labels != "joint":
             if parts.labels == "known":
                 labels = observation.granted["labels"].long()
+            elif parts.labels == "enumerated":
+                labels = torch.zeros(observation.victims, observation.batch_size).long()
             else:
                 labels = inferred_labels(parts.labels, observation, observed)
-            one_hot = torch.nn.functional.one_hot(labels, observation.classes)
-            targets = one_hot.to(next(iter(observed.values())))
+            like = next(iter(observed.values()))
+            targets = torch.nn.functional.one_hot(labels.to(like.device), observation.classes)
+            targets = targets.to(like)
         return cls(
             parts=parts,
             observed=observed,
@@ -149,8 +152,21 @@ class GradientMatching(Problem):
 
     def evaluate(self, points: torch.Tensor) -> Evaluation:
         points = points.detach().requires_grad_()
-        inputs, targets = self.inputs(points), self.soft_labels(points)
-        given = self.network_inputs(points)
+        objective, distance = self._objective(points, self.soft_labels(points))
+        (gradient,) = torch.autograd.grad(objective.sum(), points)
+        return Evaluation(objective.detach(), distance.detach(), gradient)
+
+    def label_slopes(self, points: torch.Tensor) -> torch.Tensor:
+        """Compute the derivative of the objective by the label probabilities; Shape (V, N, K)."""
+        labels = self.soft_labels(points).detach().requires_grad_()
+        objective, _ = self._objective(points.detach(), labels)
+        return torch.autograd.grad(objective.sum(), labels)[0]
+
+    def _objective(
+        self, points: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the objective and the distance in it, relative to its scale; Shape (V) each."""
+        inputs, given = self.inputs(points), self.network_inputs(points)
         pieces = coded(
             [
                 self._as_sent(piece)
@@ -169,9 +185,7 @@ class GradientMatching(Problem):
         if self.parts.label_term:  # CPL Algorithm 1, line 12
             wrong = self.gradients.logits(given).softmax(2) - targets
             objective = objective + self.parts.label_term * wrong.square().sum((1, 2))
-        relative = objective / self.scale
-        (gradient,) = torch.autograd.grad(relative.sum(), points)
-        return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
+        return objective / self.scale, distance / self.scale
 
     def _as_sent(self, piece: Piece) -> Piece:
         """Return what was sent of a gradient: some of its values, or its product with a basis."""

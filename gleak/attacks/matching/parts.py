@@ -17,9 +17,9 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.data.base import DatasetSpec
 
-LabelRule = Literal["known", "joint", "sign", "rows", "argmin", "counts", "auto"]
-"""Source of the labels: granted, optimised together with the samples, or inferred from the
-classifier's gradient by a rule (`gleak.attacks.matching.label_inference.RULES`)."""
+LabelRule = Literal["known", "joint", "enumerated", "sign", "rows", "argmin", "counts", "auto"]
+"""Source of the labels: granted, optimised together with the samples, enumerated, or inferred from
+the classifier's gradient by a rule (`gleak.attacks.matching.label_inference.RULES`)."""
 
 ClientModel = Literal["one_step", "unrolled"]
 """The attacker's model of the client's training: one step, or all local steps."""

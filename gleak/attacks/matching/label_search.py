@@ -1,0 +1,131 @@
+"""Labels by the objective itself: all classes of one sample, and changes of a batch's labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.label_inference import (
+    classifier_gradient,
+    classifier_of,
+    inferred_labels,
+)
+from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.observation import Observation
+from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
+
+TRIED = 10
+"""Changes of labels that are evaluated at once, those of the steepest slopes."""
+VALUES = 2**26
+"""Values of gradients that are computed at once, for several hypotheses."""
+UNBALANCED = 0.1
+"""Largest sum of a sample's classifier gradient, relative to its least entry, if it is whole."""
+
+
+def labels_by_rule(observation: Observation) -> tuple[torch.Tensor, torch.Tensor]:
+    """Infer labels by the most accurate rule, and say of which victims they are certain.
+
+    Those of one sample are if all values of the classifier's gradient were sent, of which one alone
+    is negative, and they add up to nothing: a sample's probabilities minus its label do.
+
+    Returns:
+        Labels, Shape (V, N), zeros if there is no rule; and a mask, Shape (V).
+    """
+    observed = mean_gradients(observation)
+    unsure = torch.zeros(observation.victims, dtype=torch.bool)
+    try:
+        labels = inferred_labels("auto", observation, observed)
+        classifier = classifier_of(observation)
+        scores = classifier_gradient(classifier, observed)
+    except IncompatibleError:
+        return torch.zeros(observation.victims, observation.batch_size).long(), unsure
+    coded = {*observation.sent, *observation.cells, *observation.bases}
+    if observation.batch_size > 1 or classifier.bias is None or classifier.bias in coded:
+        return labels, unsure
+    balanced = scores.sum(1).abs() <= UNBALANCED * scores.amin(1).abs()
+    return labels, ((scores < 0).sum(1) == 1) & balanced
+
+
+def with_labels(problem: GradientMatching, labels: torch.Tensor) -> GradientMatching:
+    """Return the problem with other labels of its victims, Shape (V, N)."""
+    one_hot = torch.nn.functional.one_hot(labels.to(problem.device), problem.classes)
+    return replace(problem, targets=one_hot.to(problem.like))
+
+
+def objective_of(
+    problem: GradientMatching, points: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Compute the objective of each victim with H hypotheses about its labels, infinite for NaN.
+
+    Points have Shape (V, P), labels Shape (V, H, N); Shape (V, H).
+    """
+    victims, count = labels.shape[:2]
+    rows = torch.arange(victims, device=problem.device).repeat_interleave(count)
+    flat = labels.flatten(0, 1).to(problem.device)
+    entries = sum(value[0].numel() for value in problem.observed.values())
+    parts = torch.arange(len(rows), device=problem.device).split(max(1, VALUES // entries))
+    found = [
+        with_labels(problem.keep(rows[part]), flat[part]).evaluate(points[rows[part]]).objective
+        for part in parts
+    ]
+    return torch.cat(found).nan_to_num(nan=torch.inf).view(victims, count)
+
+
+def likely_labels(
+    problem: GradientMatching, points: torch.Tensor, labels: torch.Tensor, count: int
+) -> torch.Tensor:
+    """Return the labels and up to H - 1 changes of them, by the objective at these points.
+
+    One sample may have any label; of a batch, one label is changed, or two are exchanged. Changes
+    are ranked by the derivative of the objective, and the first `TRIED` at least are evaluated.
+
+    Args:
+        problem: of V victims.
+        points: Shape (V, P).
+        labels: Shape (V, N).
+        count: H.
+
+    Returns:
+        Shape (V, H, N), from the least objective on.
+    """
+    samples, classes = labels.shape[1], problem.classes
+    slopes = with_labels(problem, labels).label_slopes(points).cpu()
+    own = slopes.gather(2, labels.cpu()[..., None])
+    gains = slopes - own
+    tried = min(max(count, TRIED), samples * classes)
+    proposals = []
+    for given, gain in zip(labels.cpu(), gains, strict=True):
+        ranked = [(float(gain[i, k]), ((i, k),)) for i in range(samples) for k in range(classes)]
+        ranked = [(value, change) for value, change in ranked if given[change[0][0]] != change[0][1]]
+        for i in range(samples):
+            for j in range(i):
+                if given[i] != given[j]:
+                    both = gain[i, given[j]] + gain[j, given[i]]
+                    ranked.append((float(both), ((i, int(given[j])), (j, int(given[i])))))
+        ranked.sort()
+        changed = [given]
+        for _, change in ranked[: tried - 1]:
+            one = given.clone()
+            for place, label in change:
+                one[place] = label
+            changed.append(one)
+        proposals.append(torch.stack(changed + [given] * (tried - len(changed))))
+    every = torch.stack(proposals)
+    order = objective_of(problem, points, every).argsort(dim=1, stable=True)[:, :count].cpu()
+    return every.take_along_dim(order[..., None], 1)
+
+
+def improved_labels(
+    problem: GradientMatching, points: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Change labels while that lowers the objective at these points, at most once for each sample.
+
+    Points have Shape (V, P), labels Shape (V, N), as the result.
+    """
+    for _ in range(labels.shape[1]):
+        best = likely_labels(problem, points, labels, 1)[:, 0]
+        if best.equal(labels.cpu()):
+            break
+        labels = best
+    return labels

@@ -1,0 +1,133 @@
+"""Posterior probability of samples and labels, given what was sent, and the search for the best.
+
+Minus its logarithm, in nats, is C(x, y) = L(x, y) + P(x): that of the likelihood of what was sent
+(`gleak.attacks.matching.distances.ProfileLikelihood`) and of the density of natural images
+(`gleak.attacks.matching.priors.NaturalImages`). An attacker can compute it for any samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.matching.engine import solve
+from gleak.attacks.matching.gradient_matching import DrawnMatching, GradientMatching
+from gleak.attacks.matching.gradients import repeated_steps
+from gleak.attacks.matching.label_search import (
+    improved_labels,
+    labels_by_rule,
+    likely_labels,
+    objective_of,
+    with_labels,
+)
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.problem import CodedProblem, Problem
+from gleak.attacks.matching.starts import ESTIMATE, Estimate
+from gleak.attacks.observation import Observation
+from gleak.core.lazy import torch
+
+MIDDLE = 0.5
+"""Value of the images at which label hypotheses are first compared."""
+HYPOTHESES = 10
+ROUNDS = ((3, 20), (1, 60))
+"""Numbers of label hypotheses that are left after so many evaluations of each."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Posterior of the samples of V victims.
+
+    Args:
+        observation: of the victims.
+        problem: minus the logarithm of the posterior, as a function of the samples.
+    """
+
+    observation: Observation
+    problem: GradientMatching
+
+    @classmethod
+    def of(cls, observation: Observation, parts: Parts) -> Self:
+        """Return the posterior by an attack's parts, whose labels are enumerated."""
+        kind = DrawnMatching if parts.draws == "searched" else GradientMatching
+        return cls(observation, kind.of(observation, parts))
+
+    def keep(self, rows: np.ndarray) -> Self:
+        """Return the posterior of some victims, which may be repeated; Shape (W), indices."""
+        index = torch.from_numpy(rows).to(self.problem.device)
+        return replace(
+            self, observation=self.observation.of_victims(rows), problem=self.problem.keep(index)
+        )
+
+    def points(self, inputs: np.ndarray) -> torch.Tensor:
+        """Return the problem's unknowns at samples, with draws of zero; Shape (V, P)."""
+        flat = torch.from_numpy(inputs).flatten(1).to(self.problem.like)
+        return torch.nn.functional.pad(flat, (0, self.problem.unknowns - flat.shape[1]))
+
+    def criterion(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Compute C at samples, Shape (V, N, ...), with labels, (V, N); infinite for NaN."""
+        given = torch.from_numpy(labels)[:, None]
+        return objective_of(self.problem, self.points(inputs), given)[:, 0].cpu().numpy()
+
+    def labelled(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Improve the labels of given samples; Shapes (V, N, ...) and (V, N)."""
+        points = self.points(inputs)
+        return improved_labels(self.problem, points, torch.from_numpy(labels)).cpu().numpy()
+
+    def likely_labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the most probable labels, and the evaluations that they took; (V, N) and (V)."""
+        labels, certain = labels_by_rule(self.observation)
+        labels, open_victims = labels.cpu(), np.flatnonzero(~certain.numpy())
+        spent = np.zeros(len(labels), dtype=int)
+        if len(open_victims):
+            found, evaluations = self.keep(open_victims)._enumerated(labels[open_victims])
+            labels[open_victims], spent[open_victims] = found, evaluations
+        return labels.numpy(), spent
+
+    def _enumerated(self, labels: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Search samples for the likeliest hypotheses about the labels, Shape (V, N)."""
+        victims = np.arange(len(labels))
+        middle = np.full((len(labels), *self.problem.shape), MIDDLE, dtype=np.float32)
+        hypotheses = likely_labels(self.problem, self.points(middle), labels, HYPOTHESES)
+        spent, starts = hypotheses.shape[1], None
+        for kept, iterations in ROUNDS:
+            count = hypotheses.shape[1]
+            rows = victims.repeat(count)
+            found = self.keep(rows).search(hypotheses.flatten(0, 1).numpy(), iterations, starts)
+            order = np.asarray(found.objective).reshape(-1, count).argsort(1, kind="stable")
+            chosen = order[:, :kept] + count * victims[:, None]
+            hypotheses = hypotheses.flatten(0, 1)[torch.from_numpy(chosen)]
+            starts, spent = found.inputs[chosen].reshape(-1, *self.problem.shape), spent + count * iterations
+        return hypotheses[:, 0], spent
+
+    def search(
+        self,
+        labels: np.ndarray,
+        iterations: int,
+        start: np.ndarray | None = None,
+        **parts: Any,
+    ) -> Reconstruction:
+        """Search the samples of greatest posterior probability.
+
+        Args:
+            labels: Shape (V, N).
+            iterations: budget of each victim.
+            start: samples to begin at, Shape (V, N, ...); None: as the parts say.
+            **parts: of the search, in place of the posterior's.
+        """
+        observation, changed = self.observation, {"iterations": iterations, **parts}
+        if start is not None:
+            given = torch.from_numpy(start).to(self.problem.like)
+            observation = replace(observation, granted={**observation.granted, ESTIMATE: given})
+            changed |= {"start": Estimate()}
+        own = replace(self.problem.parts, **changed)
+        stated = replace(
+            self.problem, parts=own, priors=tuple(prior.of(observation) for prior in own.used_priors)
+        )
+        problem: Problem = with_labels(stated, torch.from_numpy(labels))
+        coder = own.code.coder(observation)
+        if coder is not None:
+            problem = CodedProblem.of(problem, coder)
+        return solve(problem, observation, repeated_steps(observation, own.client_model))

@@ -1,0 +1,41 @@
+"""What random samples show of the network and the defence in an observation."""
+
+from __future__ import annotations
+
+from gleak.attacks.observation import Observation
+from gleak.core.lazy import torch
+from gleak.models.differentiation import has_kinks
+from gleak.models.layer_search import first_dense_input
+from gleak.runtime.seeding import torch_stream
+
+PROBES = 6
+"""Random samples that show whether a network has kinks."""
+
+
+def random_samples(observation: Observation, count: int) -> torch.Tensor:
+    """Draw uniform samples, always the same; Shape (N, *shape)."""
+    generator = torch_stream(observation.seed, "best")
+    shape = (count, *observation.input_shape)
+    samples = torch.rand(shape, generator=generator, dtype=torch.float32)
+    return samples.to(next(observation.model.parameters()))
+
+
+def is_kinked(observation: Observation) -> bool:
+    """Return True if the network computes a ReLU, a maximum or another function with kinks."""
+    return has_kinks(observation.model, random_samples(observation, PROBES))
+
+
+def has_zero_columns(observation: Observation) -> bool:
+    """Return True if a defence has set columns of the first dense layer's gradient to zero.
+
+    Soteria does. A ReLU before the layer leaves some, too, as in the gradient of random samples:
+    then more than half of the other columns must be zero.
+    """
+    samples = random_samples(observation, observation.batch_size)
+    with torch.no_grad():
+        entry = first_dense_input(observation.model, samples)
+    if entry is None or f"{entry.layer}.weight" not in observation.update:
+        return False
+    zero = (observation.update[f"{entry.layer}.weight"][0] == 0).all(-2).double().mean().item()
+    natural = (entry.embeddings == 0).all(0).double().mean().item()
+    return zero > (1 + natural) / 2 if natural else zero > 0

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gleak.api.scoring import Scores as Scores
     from gleak.api.scoring import score as score
     from gleak.artifacts.protocol import Protocol as Protocol
+    from gleak.artifacts.reconstruction import Candidate as Candidate
     from gleak.captures.local_capture import capture as capture
     from gleak.core.errors import GleakError as GleakError
     from gleak.metrics.audits.alarms import AuditReport as AuditReport
@@ -29,6 +30,7 @@ __version__ = "0.2.0"
 _PLACES = {
     "AttackResult": "gleak.api.attacking",
     "AuditReport": "gleak.metrics.audits.alarms",
+    "Candidate": "gleak.artifacts.reconstruction",
     "CraftedModel": "gleak.api.broadcast_model",
     "Gauge": "gleak.api.gauge",
     "GleakError": "gleak.core.errors",

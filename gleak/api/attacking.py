@@ -19,7 +19,7 @@ from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.model import Secret
 from gleak.artifacts.pictures import picture_grid
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
 from gleak.core.errors import ArtifactError, SpecError
@@ -81,6 +81,15 @@ class AttackResult:
             cost=cost,
             batch_size=batch_size,
         )
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Proposals of each attack of an ensemble such as ``best``, or why there is none.
+
+        In the order in which they were considered, with the criterion by which one was chosen;
+        empty for attacks that are no ensembles.
+        """
+        return self.reconstruction.candidates(0)
 
     def __repr__(self) -> str:
         facts = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,9 +15,9 @@ from gleak.artifacts.store import Artifact
 TRACES = ("trace_iteration", "trace_objective", "snapshot_iteration", "snapshots")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """What one attack of an ensemble proposed for one victim, or why it proposed nothing.
+    """Proposal of one attack of an ensemble for one victim, or why there is none.
 
     Args:
         attack: canonical spec of the attack.
@@ -33,12 +33,12 @@ class Candidate:
     reason: str
     criterion: float = math.nan
     evaluations: int = 0
-    inputs: np.ndarray | None = None
+    inputs: np.ndarray | None = field(default=None, repr=False)
     labels: np.ndarray | None = None
     chosen: bool = False
 
 
-CANDIDATES = tuple(f"candidate_{field.name}" for field in fields(Candidate))
+CANDIDATES = tuple(f"candidate_{own.name}" for own in fields(Candidate))
 """Fields of a `Reconstruction` that are those of candidates."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,12 +15,14 @@ from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEFENSES, DEPLOY
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import ExposureThreshold, Resolved, Varying, with_victims
 from gleak.core.spec import Spec
-from gleak.figures.statistics import select
+from gleak.figures.statistics import VICTIM, select
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.score_table import OK, UNAVAILABLE
 from gleak.studies.cell import TRUTH, Cell
 
 LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
+CHOSEN, CHOICE_COST = "chosen+attack=", "choice_cost"
+"""Start of the metrics of the attacks that an ensemble chose, and what its choices cost."""
 GUARANTEES = ("epsilon_rdp", "epsilon_prv", "reconstruction_bound")
 """Metrics of what a defence promises, beside what attacks find; those that are registered."""
 CLIENTS: Mapping[str, findings.Clients] = {
@@ -87,6 +90,7 @@ def assemble(
         variations=[_variation(field, resolved, effort, measured) for field in resolved.varied],
         defenses=list(_defenses(resolved, measured)),
         labels=list(named_labels(measured)),
+        members=list(members(measured)),
         audits=list(_audits(measured)),
         refused=[cell for grid in measured.study.grids for cell in measured.refused(grid)],
         attacks=[
@@ -219,6 +223,25 @@ def named_labels(measured: Measured) -> Iterator[findings.Labels]:
             if attack not in CONTROLS:
                 share = mean_in(scores, LABELS, attack=attack)
                 yield findings.Labels(attack=attack, clients=clients, share=share)
+
+
+def members(measured: Measured) -> Iterator[findings.Member]:
+    """Yield the attacks among whose candidates ensembles chose, of each kind of clients."""
+    for grid, clients in CLIENTS.items():
+        scores = measured.scores(grid)
+        costs = scores[scores["metric"] == CHOICE_COST][[*VICTIM, "value"]]
+        rows = scores[scores["metric"].str.startswith(CHOSEN) & scores["value"].notna()]
+        for (attack, metric), own in rows.groupby(["attack", "metric"], sort=False):
+            chosen = own[own["value"] == 1]
+            median = costs.merge(chosen[VICTIM])["value"].median()
+            yield findings.Member(
+                attack=str(attack),
+                member=str(metric).removeprefix(CHOSEN),
+                clients=clients,
+                proposed=len(own),
+                chosen=len(chosen),
+                cost=None if math.isnan(median) else float(median),
+            )
 
 
 def _audits(measured: Measured) -> Iterator[findings.Audit]:

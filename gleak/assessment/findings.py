@@ -163,6 +163,20 @@ class DefenseCost(ReportPart):
     guarantees: dict[str, float] = Field(description="metric -> value, such as epsilon_prv")
 
 
+class Member(ReportPart):
+    """An attack among whose candidates an ensemble such as `best` chose."""
+
+    attack: str = Field(description="the ensemble")
+    member: str = Field(description="name of the attack")
+    clients: Clients
+    proposed: int = Field(description="clients for which it proposed a candidate")
+    chosen: int = Field(description="those for which its candidate was chosen")
+    cost: float | None = Field(
+        description="PSNR in dB by which the best candidate in hindsight is above the chosen one, "
+        "median of those for which it was chosen; null: none, or not measured"
+    )
+
+
 class Unchecked(ReportPart):
     """Recovery of captured updates whose true samples are unknown."""
 
@@ -233,6 +247,7 @@ class Report(ReportPart):
     variations: list[Variation] = Field(description="what the deployment varies")
     defenses: list[DefenseCost]
     labels: list[Labels]
+    members: list[Member] = Field(default=[], description="what ensembles chose among")
     audits: list[Audit]
     refused: list[RefusedCell] = Field(description="cells that specs or networks do not allow")
     attacks: list[AttackRun]

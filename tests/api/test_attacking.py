@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import gleak
+from gleak.api.attacking import AttackResult
 from gleak.artifacts.model import Model
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.artifacts.update import Granted, Update
 from gleak.attacks.run_attack import attack as run_attack
 from gleak.core.errors import ArtifactError, IncompatibleError
@@ -160,6 +161,28 @@ def test_rows_of_a_table_are_attacked_and_are_no_picture(tmp_path: Path) -> None
     torch.testing.assert_close(found.inputs, row, atol=1e-3, rtol=0)
     with pytest.raises(ArtifactError, match=r"samples of shape \(6,\) are not images"):
         found.save(tmp_path / "found.png")
+
+
+def test_a_result_lists_the_candidates_of_an_ensemble_and_scores_compare_them() -> None:
+    truth, labels = batch()
+    near, far = ((truth + shift).clip(0, 1).numpy() for shift in (0.01, 0.1))
+    listed = [
+        Candidate(attack="cpl", reason="r", criterion=2, inputs=far, labels=labels, chosen=True),
+        Candidate(attack="aono+x=1", reason="s", criterion=3, inputs=near, labels=labels),
+        Candidate(attack="spear", reason="no ReLU"),
+    ]
+    chosen = Reconstruction(
+        inputs=far[None], labels=labels[None].numpy(), converged=np.array([False])
+    )
+    found = AttackResult.of("best", chosen.with_candidates([listed]), {}, 1)
+    shown = [(each.attack, each.reason, each.chosen) for each in found.candidates]
+    assert shown == [("cpl", "r", True), ("aono+x=1", "s", False), ("spear", "no ReLU", False)]
+    scores = gleak.score(found, truth)
+    cost = scores["psnr_hindsight"] - scores["psnr"]
+    assert scores["psnr_hindsight"] == gleak.score(near, truth)["psnr"]
+    assert scores["choice_cost"] == pytest.approx(cost) and cost > 10
+    assert (scores["chosen+attack=cpl"], scores["chosen+attack=aono"]) == (1, 0)
+    assert AttackResult.of("cpl", chosen, {}, 1).candidates == ()
 
 
 def test_a_result_says_what_was_found_and_saves_its_images(tmp_path: Path) -> None:

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 
-from gleak.assessment.assembling import captured_rounds, named_labels, strongest, threat_model
+from gleak.assessment.assembling import (
+    captured_rounds,
+    members,
+    named_labels,
+    strongest,
+    threat_model,
+)
 from gleak.assessment.exposure import exposures
 from gleak.assessment.generated_study import Effort
 from gleak.assessment.resolved import Resolved
@@ -74,6 +81,26 @@ def test_labels_of_simulated_and_captured_clients_are_apart() -> None:
     measured: Any = SimpleNamespace(scores=lambda grid: tables.get(grid, nothing))
     found = [(each.attack, each.clients, each.share.value) for each in named_labels(measured)]
     assert found == [("best", "simulated", 1.0), ("best", "captured", 0.5)]
+
+
+def test_ensembles_have_the_attacks_they_chose_and_the_cost_of_the_choice() -> None:
+    """Of three clients; nothing was proposed where there is no value."""
+    values = {
+        "chosen+attack=aono": [1.0, math.nan, 1.0],
+        "chosen+attack=cpl": [0.0, 1.0, 0.0],
+        "chosen+attack=spear": [math.nan, 0.0, math.nan],
+        "choice_cost": [0.0, math.nan, 0.5],
+    }
+    table = pd.concat([rows("best", [[v] for v in own], name) for name, own in values.items()])
+    nothing = rows("best", [])
+    measured: Any = SimpleNamespace(scores=lambda grid: {"deployed": table}.get(grid, nothing))
+    found = list(members(measured))
+    assert {(each.attack, each.clients) for each in found} == {("best", "simulated")}
+    assert [(each.member, each.chosen, each.proposed, each.cost) for each in found] == [
+        ("aono", 2, 2, 0.25),
+        ("cpl", 1, 3, None),
+        ("spear", 0, 1, None),
+    ]
 
 
 def test_summed_updates_are_those_of_several_clients(resolved: Resolve) -> None:

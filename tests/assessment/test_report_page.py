@@ -86,6 +86,11 @@ def report(**changes: Any) -> Report:
                 attack="best", clients="captured", share=Mean(value=0.6, low=0.15, high=0.95)
             )
         ],
+        "members": [
+            findings.Member(
+                attack="best", member="aono", clients="simulated", proposed=9, chosen=7, cost=0.25
+            )
+        ],
         "audits": [findings.Audit(crafting="honest", alarms=0, raised=[], unavailable=[])],
         "refused": [findings.RefusedCell(cell="a/b", reason="too large")],
         "attacks": [findings.AttackRun(attack="best", crafting="honest", reason="published")],
@@ -172,6 +177,8 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
     for part in (*of_clients, *of_defences, *of_records, row, "Structural similarity."):
         assert part in text, part
     assert '<th scope="row">best</th><td>captured</td><td>60% [15%, 95%]</td>' in text
+    assert "<td>aono</td><td>7 of 9 clients</td><td>0.25</td>" in text
+    assert "candidates of" not in page(members=[])
 
 
 def test_the_text_of_a_picture_has_its_numbers() -> None:

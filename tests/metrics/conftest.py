@@ -108,7 +108,9 @@ def make_comparison(
                 [
                     [
                         Candidate(attack="cpl", reason="", inputs=own, labels=named, chosen=True),
-                        Candidate(attack="blind", reason="", inputs=own * 0 + 0.5, labels=named),
+                        Candidate(
+                            attack="blind", reason="", inputs=np.full_like(own, 0.5), labels=named
+                        ),
                     ]
                     for own, named in zip(estimate, labels, strict=True)
                 ]

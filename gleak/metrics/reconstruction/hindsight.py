@@ -1,4 +1,4 @@
-"""What an ensemble's choice among its candidates costs, seen with the truth."""
+"""Costs of an ensemble's choice among its candidates, which the truth tells."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class SsimHindsight(HindsightMetric):
 
 @register("choice_cost")
 class ChoiceCost(EnsembleMetric):
-    """What the attacker's choice costs: `psnr_hindsight` minus `psnr`, means over the samples."""
+    """Cost of the attacker's choice: `psnr_hindsight` minus `psnr`, means over the samples."""
 
     modalities = frozenset({"image"})
     per = "victim"

@@ -37,12 +37,13 @@ def test_attacks_are_counted_where_they_were_chosen(material: FigureData, tmp_pa
     rows, below = read_page(tmp_path / "table.html")
     assert rows == [
         ["dataset", "none", "Gaussian (std=0.01)"],
-        ["photos", "–", "aono 1/1"],
+        ["photos (for CIFAR-10)", "–", "aono 1/1"],
         ["digits", "CPL 2/2, aono 1/2", "n/a"],
     ]
     assert below.splitlines() == ["– no candidates.", "n/a too noisy."]
-    table = pd.read_csv(tmp_path / "table.csv").set_index(["dataset", "defense", "member"])
-    counts = table.loc[("digits", "none"), ["chosen", "proposed"]]
+    table = pd.read_csv(tmp_path / "table.csv")
+    counts = table[(table["dataset"] == "digits") & (table["defense"] == "none")]
+    counts = counts.set_index("member")[["chosen", "proposed"]]
     assert counts.T.to_dict("list") == {"cpl": [2, 2], "aono": [1, 2], "agic": [0, 3]}
 
 

@@ -71,14 +71,16 @@ def _describe_dataset(dataset: h5py.Dataset) -> tuple[str, ...]:
 
 
 def _statistics(dataset: h5py.Dataset) -> list[str]:
-    """Return min, mean, max and std as text; sums of squares merge as in Chan et al. (1979)."""
+    """Return min, mean, max and std of all but NaN; sums of squares merge (Chan et al. 1979)."""
     parts = (
         (dataset[part] for part in dataset.iter_chunks())
         if dataset.chunks
         else ([load_array(dataset.parent, dataset.name.rpartition("/")[2])])
     )
     count, mean, squares, smallest, largest = 0, 0.0, 0.0, np.inf, -np.inf
-    for values in (np.asarray(part, np.float64) for part in parts):
+    for part in parts:
+        values = np.asarray(part, np.float64)
+        values = values[~np.isnan(values)]
         if values.size:
             gap, total = float(values.mean()) - mean, count + values.size
             squares += values.var() * values.size + gap**2 * count * (values.size / total)

@@ -149,6 +149,14 @@ def check_result(case: AttackCase, spec: AttackSpec) -> None:
     _check_array("labels", found.labels, (VICTIMS, count), seen.classes - 1, spec)
     assert found.inputs.dtype == np.float32, f"{spec}: inputs are {found.inputs.dtype}"
     assert found.converged.shape == (VICTIMS,), f"{spec}: converged has {found.converged.shape}"
+    for victim, inputs in enumerate(found.inputs):
+        listed = found.candidates(victim)
+        same = [
+            each.inputs is not None and np.array_equal(each.inputs, inputs)
+            for each in listed
+            if each.chosen
+        ]
+        assert same == [True] or not listed, f"{spec}: the result is not the chosen candidate"
 
 
 def _check_valid(found: Reconstruction, where: str) -> None:
@@ -181,7 +189,7 @@ def check_repeatable(case: AttackCase, spec: AttackSpec) -> None:
 
 def _check_same(one: Reconstruction, other: Reconstruction, when: str) -> None:
     for key, value in vars(one).items():
-        assert np.array_equal(value, getattr(other, key)), f"{when}: {key} differ"
+        np.testing.assert_equal(getattr(other, key), value, f"{when}: {key} differ")
 
 
 def check_seed(case: AttackCase, spec: AttackSpec) -> None:

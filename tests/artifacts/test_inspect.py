@@ -11,6 +11,7 @@ from PIL import Image
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.inspect import describe_file, save_image
 from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.store import CHUNK_BYTES
 from gleak.artifacts.update import Update
 from gleak.core.errors import ArtifactError
@@ -43,6 +44,17 @@ def test_text_and_empty_arrays_are_described_without_numbers(tmp_path: Path) -> 
     names = next(line for line in lines if line.startswith("/class_names"))
     assert names.split()[:4] == ["/class_names", "text", "class", "2"]
     assert names.rstrip().endswith("kB")
+
+
+def test_values_that_are_nan_do_not_count(tmp_path: Path) -> None:
+    values, path = np.array([[np.nan, 2, np.nan, 4]]), tmp_path / "reconstruction.h5"
+    found = Reconstruction(
+        inputs=np.zeros((1, 1, 2)), labels=np.zeros((1, 1), int), converged=np.zeros(1, bool)
+    )
+    replace(found, candidate_criterion=values).write(path)
+    lines = describe_file(path).splitlines()
+    criterion = next(line for line in lines if line.startswith("/candidate_criterion"))
+    assert criterion.split()[-4:] == ["2", "3", "4", "1"]
 
 
 def test_large_arrays_are_read_in_small_parts(

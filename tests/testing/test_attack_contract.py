@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import h5py
@@ -9,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.attacks.base import AttackSpec, SearchCost
 from gleak.attacks.blind import Blind
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import parameter
 from gleak.testing import check_attack
-from gleak.testing.attack_contract import SIZES
+from gleak.testing.attack_contract import SIZES, AttackCase, check_repeatable, check_result
+from gleak.testing.tiny_cells import TinyCells
 
 
 class Grey(AttackSpec):
@@ -89,6 +91,25 @@ class Stepless(Grey):
         return np.array([np.random.default_rng(seed).random() for seed in seeds])
 
 
+class Ensemble(Grey):
+    """An attack that lists candidates, of which the first is its result."""
+
+    honest: bool = parameter(True, "this candidate is the one that is chosen")
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        grey = super().reconstruct(observation)
+        listed = [
+            [
+                Candidate(
+                    attack="cpl", reason="grey", inputs=own, labels=labels, chosen=self.honest
+                ),
+                Candidate(attack="aono", reason="not suitable", chosen=not self.honest),
+            ]
+            for own, labels in zip(grey.inputs, grey.labels, strict=True)
+        ]
+        return grey.with_candidates(listed)
+
+
 class Silent(Stepless):
     """A search that records nothing."""
 
@@ -108,6 +129,16 @@ class Stubborn(Silent):
 
 def test_an_attack_that_obeys_passes(register: Any) -> None:
     check_attack(register(Grey))
+
+
+def test_the_candidates_of_an_ensemble_are_compared_with_its_result(
+    register: Any, tmp_path: Path
+) -> None:
+    case, ensemble = AttackCase(TinyCells(tmp_path)), register(Ensemble)
+    for check in (check_result, check_repeatable):
+        check(case, ensemble())
+    with pytest.raises(AssertionError, match="the result is not the chosen candidate"):
+        check_result(case, ensemble(honest=False))
 
 
 @pytest.mark.slow

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.matching.codes import Pixels
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.matching.codes import Bicubic, Pixels
 from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.epoch_matching import EpochMatching
 from gleak.attacks.matching.optimizers import Adam
@@ -16,10 +18,22 @@ from gleak.attacks.matching_attack import TV, Code, MatchingAttack, Start
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
+
+DEEP = 6
+"""Number of convolutions from which on weights of layers recover more than equal ones."""
+VERY_DEEP = 12
+"""Number of convolutions from which on the mean of several coarse searches recovers more.
+
+Both, and the fields, were chosen on training images of CIFAR-10 (docs/results/defaults.md).
+"""
+VERY_DEEP_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.2, "result": "mean"}
+SEARCHES = 3
+"""Number of searches that share the budget there."""
 
 
 @register("agic")
@@ -65,6 +79,19 @@ class AGIC(MatchingAttack):
         source="ours",
     )
 
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+        layers = observation.model.modules()
+        convolutions = sum(isinstance(layer, torch.nn.Conv2d) for layer in layers)
+        if convolutions < DEEP or observation.protocol.local_steps > 1:
+            raise IncompatibleError(f"suits one step of networks of at least {DEEP} convolutions")
+        (attack,) = super().proposals(observation, evaluations)
+        fields: dict[str, Any] = {"labels": "auto"}
+        sides = observation.input_shape[1:]
+        if convolutions >= VERY_DEEP and sides and not any(side % 2 for side in sides):
+            shared = max(1, evaluations // SEARCHES)
+            fields |= {**VERY_DEEP_FIELDS, "seeds": SEARCHES, "iterations": shared}
+        return [attack.model_copy(update=fields)]
+
     def parts(self) -> Parts:
         invertgrad = self.descent == "invertgrad"
         return Parts(
@@ -96,6 +123,7 @@ class AGICEpochs(AGIC):
     """
 
     source = "Xu et al. 2022, section IV-B"
+    superseded: ClassVar[str] = "joins updates of several epochs"
     reads_all_rounds = True
     budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations", "matching_iterations"})
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -101,6 +102,7 @@ class AttackSpec(Spec):
       other by the statistics of their batch.
     - ``reads_all_rounds``: True if it uses the updates of all rounds, not only the first.
     - ``uses_gpu``: False if everything is computed on the CPU, so that nothing can be rehearsed.
+    - ``superseded``: why `best` does not run the attack, a clause; empty if it does where it suits.
     - ``tuned``: names of the weights that are tuned for each setting. A weight of zero disables its
       term.
     """
@@ -112,6 +114,7 @@ class AttackSpec(Spec):
     takes_batch_statistics: ClassVar[bool] = True
     reads_all_rounds: ClassVar[bool] = False
     uses_gpu: ClassVar[bool] = True
+    superseded: ClassVar[str] = ""
     tuned: ClassVar[frozenset[str]] = frozenset()
 
     @property
@@ -221,6 +224,47 @@ class AttackSpec(Spec):
     def cost(self) -> SearchCost:
         """Return the work of the search for one victim, for estimates; by default there is none."""
         return SearchCost()
+
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+        """Return the attack as `best` runs it, with the fields that suit what is observed.
+
+        By default it is run as it is. An attack that searches returns one with this budget.
+
+        Args:
+            observation: of one victim.
+            evaluations: budget of a search, in gradient evaluations.
+
+        Raises:
+            IncompatibleError: the attack does not suit; gives the reason, a clause.
+        """
+        self.check_observation(observation)
+        return [self]
+
+    def check_observation(self, observation: Observation) -> None:
+        """Raise `IncompatibleError` with the reason why the attack does not suit what is observed."""
+        needed = [*sorted(self.grants), *(spec.name for spec in self.knowledge)]
+        if self.crafting:
+            needed.append(f"parameters crafted by {self.crafting}")
+        protocol = observation.protocol
+        reasons = {
+            self.superseded: bool(self.superseded),
+            f"needs {', '.join(needed)}": bool(needed),
+            f"does not take {observation.modality} data": (
+                observation.modality not in self.modalities
+            ),
+            "needs the gradient of one step": (
+                protocol.local_steps > 1 and not self.takes_local_steps
+            ),
+            "treats every sample by itself, and clients normalise by the whole batch": (
+                protocol.batch_norm == "training" and not self.takes_batch_statistics
+            ),
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise IncompatibleError(reason)
+        names = self.reads(observation.model, observation.input_shape) or frozenset()
+        if missing := sorted(names - observation.update.keys()):
+            raise IncompatibleError(f"needs the gradient of {', '.join(missing)}")
 
     def rehearse(self, observation: Observation) -> None:
         """Run everything that is computed on a GPU once, on tensors without values.

@@ -57,6 +57,7 @@ class RandomNoise(UnrelatedImages):
     """Standard normal noise, cut to [0, 1], with random labels."""
 
     source = "ROG Table 2, row Random Noise"
+    superseded: ClassVar[str] = "a guess without the update, as blind is"
 
     def summary(self) -> AttackSummary:
         return AttackSummary(labels="at random")

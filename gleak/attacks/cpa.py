@@ -279,6 +279,7 @@ class CPA(CocktailParty, InputUnmixing):
     """
 
     source = "CPA section III, Eq. 10 and 14"
+    superseded: ClassVar[str] = "cpa_edges separates the same mixture from edges, in closed form"
     weights: ClassVar[tuple[str, ...]] = ("ne", "tv", "mi")
     tuned: ClassVar[frozenset[str]] = frozenset({*weights, "temperature"})
 

@@ -68,6 +68,7 @@ class CPAFIGM(CPAFI):
     """
 
     source = "CPA section IV-B, Eq. 13"
+    superseded: ClassVar[str] = "what cpa_fi finds is matched with the gradient afterwards"
     tuned: ClassVar[frozenset[str]] = CPAFI.tuned | {"gm"}
 
     gm: float = parameter(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.optimizers import Adam, OptimizerSpec
@@ -41,6 +41,7 @@ class DLGAdam(MatchingAttack):
     """
 
     source = "Zhu et al. 2019, as the baseline of AGIC section V-A"
+    superseded: ClassVar[str] = "invertgrad finds more by the same kind of search"
 
     iterations: int = parameter(10000, "budget of one victim", source="AGIC section V-A", ge=1)
     lr: float = parameter(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)

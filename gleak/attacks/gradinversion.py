@@ -7,6 +7,7 @@ from typing import ClassVar
 from gleak.attacks.matching.parts import LabelRule, Parts
 from gleak.attacks.matching.priors import BatchNormPrior, StatisticsSource, check_statistics
 from gleak.attacks.matching_attack import SignedAdamAttack
+from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -14,6 +15,7 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
+from gleak.models.batch_norm import has_trained_statistics
 
 
 @register("gradinversion")
@@ -46,6 +48,11 @@ class GradInversion(SignedAdamAttack):
         source="ours; granted: GradInversion",
     )
     labels: LabelRule = parameter("auto", "label inference rule", source="ours")
+
+    def check_observation(self, observation: Observation) -> None:
+        super().check_observation(observation)
+        if not has_trained_statistics(observation.model):
+            raise IncompatibleError("the network keeps no statistics of its training data")
 
     @property
     def grants(self) -> frozenset[str]:

@@ -44,6 +44,7 @@ class GM(MatchingAttack):
     """
 
     source = "Geiping et al. 2020, as the baseline of CPA section V-A"
+    superseded: ClassVar[str] = "invertgrad finds more by the same kind of search"
 
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -19,6 +20,7 @@ from gleak.attacks.matching.parts import ClientModel, Compared, Draws, Parts, Re
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.observation import Observation
+from gleak.attacks.observed_network import has_zero_columns, is_kinked
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -86,6 +88,19 @@ class MatchingAttack(AttackSpec):
     @abstractmethod
     def parts(self) -> Parts:
         """Return the components of the search."""
+
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+        self.check_observation(observation)
+        several = observation.protocol.local_steps > 1
+        masked = not observation.sent and has_zero_columns(observation)
+        drawn = sampling(observation.model) and not several
+        fields = {
+            "iterations": max(1, evaluations // self.parts().optimizer.cost_per_iteration),
+            "client_model": "unrolled" if several else "one_step",
+            "compared": "nonzero" if masked else "sent",
+            "draws": "searched" if drawn else "mean",
+        }
+        return [self.model_copy(update=fields)]
 
     def common(self) -> dict[str, Any]:
         """Return the components that are fields of every matching attack."""
@@ -204,6 +219,7 @@ class QuasiNewtonAttack(MatchingAttack):
     """
 
     budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations", "threshold"})
+    superseded: ClassVar[str] = "map is the same search with a line search and a prior"
 
     threshold: float = parameter(
         2e-8,
@@ -244,6 +260,11 @@ class SignedAdamAttack(MatchingAttack):
         "what is searched, in whose unit learning rates are; normalised: as InvertGrad's code does",
         source="ours",
     )
+
+    def check_observation(self, observation: Observation) -> None:
+        super().check_observation(observation)
+        if not is_kinked(observation):
+            raise IncompatibleError("map finds more in networks without kinks")
 
     def common(self) -> dict[str, Any]:
         return {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import model_validator
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import LABELS, AttackSummary, SearchCost
+from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost
 from gleak.attacks.matching.codes import Bicubic, Learned
 from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.engine import solve
@@ -30,6 +31,11 @@ from gleak.knowledge.tagger import Tagger
 from gleak.models.base import ModelSpec
 from gleak.runtime.perceptual import CHANNELS
 from gleak.runtime.seeding import derived_seed
+
+LARGE = 96
+"""Least side of images for which `best` runs the attack, at half of it."""
+LARGE_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.1, "tv": 3.0}
+"""Fields for them, chosen on training photographs (docs/results/rog.md)."""
 
 
 @register("rog")
@@ -83,6 +89,13 @@ class ROG(MatchingAttack):
         if self.codec is not None and self.code != Bicubic():
             raise ValueError(f"images have one code: leave out codec or code={self.code}")
         return self
+
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+        sides = observation.input_shape[1:]
+        if min(sides, default=0) < LARGE or any(side % 2 for side in sides):
+            raise IncompatibleError(f"suits images of at least {LARGE} pixels a side, an even number")
+        (attack,) = super().proposals(observation, evaluations)
+        return [attack.model_copy(update=LARGE_FIELDS)]
 
     def parts(self) -> Parts:
         return Parts(

@@ -2,57 +2,71 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gleak.artifacts.reconstruction import Candidate, Reconstruction, join_victims
+from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.schema import array_fields
-from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary, SearchCost
+from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost
+from gleak.attacks.candidates import Candidates
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import SquaredError
-from gleak.attacks.matching.label_inference import labels_of_samples
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
-from gleak.core.errors import GleakError, IncompatibleError
+from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import load, parse, register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
 
-EXPLAINED = 1e-9
-"""Squared error, relative to the update's mean square, up to which it is explained: rounding."""
 CLOSE = 1e-2
-"""The same below which a search without prior and noise goes on towards the exact samples."""
+"""Squared error, relative to the update's mean square, below which exact samples are searched."""
 POLISH, FINISH = 200, 1200
-"""Largest numbers of evaluations of the search from the best candidate, and of that without prior."""
+"""Largest numbers of evaluations of the search from the best candidate, and of the exact one."""
+SELECTED = "the best of the searches, with the whole budget"
+POLISHED = "the most probable samples from there"
+FINISHED = "exact samples from there"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An attack that suits a victim, with what it does; or that does not, with the reason."""
+
+    attack: AttackSpec
+    reason: str
+    suits: bool = True
+
+    @property
+    def shares_budget(self) -> bool:
+        """True if it is one of the searches among which the budget is divided."""
+        searches = self.suits and self.attack.cost().evaluations > 0
+        return searches and not isinstance(self.attack, MAP)
 
 
 @register("best")
 class Best(AttackSpec):
-    """All attacks without grants that suit, whose results one criterion compares.
+    """All attacks without grants that suit, whose results are compared by one criterion.
 
-    Every registered attack that needs no grant, knowledge or crafted parameters proposes samples,
-    if it suits the network and what was sent (`AttackSpec.proposals`); so plug-ins take part. The
-    candidate is chosen for which minus the logarithm of the posterior probability, given what was
-    sent, is least (`gleak.attacks.matching.posterior`); the truth is not used. Its labels are
-    improved by the same criterion, and samples of a batch are joined across attacks where that
-    lowers it.
+    Every registered attack that needs no grant, knowledge or crafted parameters proposes samples if
+    it suits the network and what was sent (`AttackSpec.proposals`), plug-ins too. That candidate is
+    chosen for which minus the logarithm of the posterior probability, given what was sent, is least
+    (`gleak.attacks.matching.posterior`): the truth has no part in it. By the same criterion labels
+    are improved, and samples of a batch are exchanged between candidates.
 
-    1. Attacks in closed form and `map` come first. An update that a candidate explains up to
-       rounding, with at least as many values as the samples have, ends the search.
-    2. Other attacks that search share a budget equally, if there are several; the best of them is
-       then run with as much alone.
-    3. The best candidate is polished: by a search for the most probable samples from there, and,
-       where little is left unexplained, by one for the exact samples.
+    1. Attacks in closed form and `map` are run first. A candidate that explains the update up to
+       rounding ends the search, if at least as many values were sent as the samples have.
+    2. Other attacks that search share the budget equally, if there are several, and the best of
+       them is run once more with all of it.
+    3. From the best candidate the most probable samples are searched, and, where little is left
+       unexplained, the exact ones.
 
-    Every candidate is listed, with its criterion and the reason why it was run or not. An attack
-    that fails leaves its error there.
+    Every candidate is listed with its criterion and the reason why it was run, or was not. An
+    attack that fails has its error there, and the others go on.
     """
 
     source = "ours, of the attacks that it runs"
@@ -90,15 +104,15 @@ class Best(AttackSpec):
 
     def rehearse(self, observation: Observation) -> None:
         """Rehearse every attack that suits the first victim, whichever would explain it."""
-        for attack in self.proposals_of(observation.of_victim(0), self.budget):
-            if isinstance(attack, AttackSpec):
-                attack.rehearse(observation)
+        for proposal in self.proposed(observation.of_victim(0), self.budget):
+            if proposal.suits:
+                proposal.attack.rehearse(observation)
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """Attack victims together that the same attacks suit."""
         groups: dict[tuple[Proposal, ...], list[int]] = {}
         for row in range(observation.victims):
-            proposals = tuple(self.proposals_of(observation.of_victim(row)))
+            proposals = self.proposed(observation.of_victim(row), self.budget)
             groups.setdefault(proposals, []).append(row)
         rows = [np.array(group) for group in groups.values()]
         results = [
@@ -107,32 +121,76 @@ class Best(AttackSpec):
         ]
         return in_order(results, rows)
 
-    def proposals_of(self, observation: Observation) -> list[Proposal]:
-        """Return what every attack proposes for one victim, from the least work on."""
+    def proposed(self, observation: Observation, evaluations: int) -> tuple[Proposal, ...]:
+        """Return what all attacks propose for one victim, with a budget for each search.
+
+        Those that suit come last, from the cheapest on.
+        """
         proposals = []
         for member in self.members:
             try:
-                own = member.proposals(observation, self.budget)
-                proposals += [Proposal(attack, first_line(attack)) for attack in own]
+                suiting = member.proposals(observation, evaluations)
+                proposals += [Proposal(attack, summary_line(attack)) for attack in suiting]
             except IncompatibleError as error:
-                proposals.append(Proposal(member, one_line(error), suits=False))
-        return sorted(proposals, key=Proposal.order)
+                proposals.append(Proposal(member, " ".join(str(error).split()), suits=False))
+        return tuple(sorted(proposals, key=lambda one: (one.suits, one.attack.cost().evaluations)))
 
     def _attacked(self, proposals: Sequence[Proposal], observation: Observation) -> Reconstruction:
-        """Run attacks on victims that all of them suit."""
-        posterior = Posterior.of(observation, posterior_of(observation).parts())
-        found = Candidates(posterior)
-        searches = [one for one in proposals if one.suits and one.searches]
+        """Run attacks on victims all of which they suit."""
+        (posterior_attack,) = MAP().proposals(observation.of_victim(0), self.budget)
+        candidates = Candidates(Posterior.of(observation, posterior_attack.parts()))
         for one in proposals:
             if not one.suits:
-                found.note(one.attack, one.reason)
-            elif one not in searches:
-                found.run(one.attack, one.reason)
-        share = self.budget // max(1, len(searches))
-        for one in searches:
-            attack = one.attack if len(searches) == 1 else with_budget(one.attack, share)
-            found.run(attack, one.reason)
-        if len(searches) > 1:
-            found.run_best(...)
-        found.polish()
-        return found.reconstruction()
+                candidates.note(one.attack, one.reason)
+            elif not one.shares_budget:
+                candidates.run(one.attack, one.reason)
+        self._search(candidates, [one for one in proposals if one.shares_budget], observation)
+        candidates.polish(candidates.open_victims, min(POLISH, self.budget), POLISHED)
+        close = np.flatnonzero((candidates.error <= CLOSE) & candidates.posterior.determined)
+        candidates.polish(
+            np.intersect1d(close, candidates.open_victims),
+            min(FINISH, self.budget),
+            FINISHED,
+            code=Pixels(),
+            distance=SquaredError(),
+            priors=(),
+            box=True,
+        )
+        return candidates.reconstruction()
+
+    def _search(
+        self, candidates: Candidates, searches: Sequence[Proposal], observation: Observation
+    ) -> None:
+        """Run searches with equal shares of the budget, and the best of each victim with all."""
+        if len(searches) == 1:
+            candidates.run(searches[0].attack, searches[0].reason)
+        if len(searches) <= 1:
+            return
+        shared = self.proposed(observation.of_victim(0), max(1, self.budget // len(searches)))
+        criteria = [
+            candidates.run(one.attack, one.reason) for one in shared if one.shares_budget
+        ]
+        winners = np.argmin(criteria, axis=0)
+        for number, one in enumerate(searches):
+            candidates.run(one.attack, SELECTED, np.flatnonzero(winners == number))
+
+
+def summary_line(attack: AttackSpec) -> str:
+    """Return what an attack does: the first line of its description."""
+    return (type(attack).__doc__ or "").strip().partition("\n")[0].rstrip(".")
+
+
+def in_order(results: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> Reconstruction:
+    """Join the results of groups of victims, given the rows of each group's victims among all.
+
+    Snapshots are left out of several groups, as they are of the first victims.
+    """
+    if len(results) == 1:
+        return results[0]
+    whole, order = join_victims(results), np.concatenate(rows).argsort()
+    sorted_fields = {
+        name: value[order]
+        for name, schema in array_fields(Reconstruction).items()
+        if schema.dims[0] == "victim" and (value := getattr(whole, name)) is not None
+    }
+    return replace(whole, **sorted_fields, snapshots=None, snapshot_iteration=None)

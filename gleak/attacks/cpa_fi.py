@@ -51,6 +51,7 @@ class CPAFI(InversionSearch, SparseCocktailParty, EmbeddingUnmixing):
     """
 
     source = "CPA section IV, Eq. 11 and 12"
+    superseded: ClassVar[str] = "sparse_fi unmixes the same embeddings by their zeros"
     budget_fields: ClassVar[frozenset[str]] = CocktailParty.budget_fields | {"inversion_iterations"}
     tuned: ClassVar[frozenset[str]] = frozenset({"ne", "l1", "sr", "mi", "temperature", "tv"})
 
@@ -68,7 +69,6 @@ class CPAFIGM(CPAFI):
     """
 
     source = "CPA section IV-B, Eq. 13"
-    superseded: ClassVar[str] = "what cpa_fi finds is matched with the gradient afterwards"
     tuned: ClassVar[frozenset[str]] = CPAFI.tuned | {"gm"}
 
     gm: float = parameter(

@@ -19,6 +19,7 @@ from gleak.attacks.matching.problem import Problem, mean_gradients
 from gleak.attacks.matching.starts import Normal
 from gleak.attacks.matching_attack import Start
 from gleak.attacks.observation import Observation
+from gleak.attacks.observed_network import is_kinked
 from gleak.attacks.unmixing.mixtures import Sources, embeddings_by_sign
 from gleak.attacks.unmixing_attack import UnmixingAttack
 from gleak.clients.base import ClientSpec
@@ -207,6 +208,12 @@ class EmbeddingUnmixing(InversionAttack, UnmixingAttack):
                 f"attack {self} needs embeddings that are not negative, but model {model} has "
                 f"activation={activation}; use activation=relu"
             )
+
+    def check_observation(self, observation: Observation) -> None:
+        super().check_observation(observation)
+        embedding_layer(observation.model, observation.input_shape)
+        if not is_kinked(observation):
+            raise IncompatibleError("needs embeddings that are not negative, as after a ReLU")
 
     def problem(self, observation: Observation, embeddings: torch.Tensor) -> Problem:
         """Return the optimisation problem of the images, given embeddings of shape (V, N, E)."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import AttackSpec
 from gleak.attacks.matching.codes import Whitened
 from gleak.attacks.matching.distances import ProfileLikelihood
 from gleak.attacks.matching.line_search import LineSearchLBFGS
@@ -46,6 +48,9 @@ class MAP(MatchingAttack):
             priors=(NaturalImages(1.0),),
             **self.common(),
         )
+
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+        return super().proposals(observation, min(evaluations, self.iterations))
 
     def search(self, observation: Observation) -> Reconstruction:
         posterior = Posterior.of(observation, self.parts())

@@ -11,11 +11,12 @@ iteratively reweighted least squares, as sparse directions of a subspace (Spielm
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSummary
+from gleak.attacks.base import AttackSpec, AttackSummary
 from gleak.attacks.first_layer import output_slopes
 from gleak.attacks.inversion_attack import EmbeddingUnmixing, InversionSearch, embedding_layer
 from gleak.attacks.observation import Observation
@@ -60,6 +61,10 @@ class SparseFI(InversionSearch, EmbeddingUnmixing):
 
     source = "ours, after CPA section IV; Spielman, Wang and Wright 2012"
     budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
+
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+        self.check_observation(observation)
+        return [self.model_copy(update={"inversion_iterations": evaluations})]
 
     def summary(self) -> AttackSummary:
         unmixing = AttackSummary(

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.models.layer_search import Classifier, find_classifier
+from gleak.models.layer_search import Classifier, find_classifier, last_dense_input
 from gleak.models.parameters import trained_parameters
 
 REMEDY = "use an attack that is granted the labels (labels=known)"
@@ -346,3 +347,41 @@ def inferred_labels(
         infer = infer_by_sign if rule == "sign" else infer_by_argmin
         labels = infer(classifier_gradient(classifier, gradients), samples)
     return labels.sort(1).values
+
+
+def labels_of_samples(observation: Observation, inputs: np.ndarray, known: np.ndarray) -> torch.Tensor:
+    """Infer the labels of given samples, in their order, from the classifier's gradient.
+
+    The gradient of its weight is c / N sum_i (p_i - e_i) h_i^T over samples i, with the inputs h_i
+    of the layer, the probabilities p_i and an unknown scale c. The factors of h_i are found by
+    least squares; the label is that for which p_i - e_i has the nearest direction.
+
+    Args:
+        observation: of V victims.
+        inputs: the samples; Shape (V, N, *shape).
+        known: labels that are returned, -1 as 0, if there is no such gradient; Shape (V, N).
+
+    Returns:
+        Shape (V, N).
+    """
+    network, observed = observation.model, mean_gradients(observation)
+    labels = torch.from_numpy(known).clamp(min=0)
+    try:
+        weights, biases = (observed.get(name) for name in classifier_of(observation).dense_parameters())
+    except IncompatibleError:
+        return labels
+    if weights is None or biases is None:
+        return labels
+    found = []
+    for weight, bias, samples in zip(weights, biases, torch.from_numpy(inputs), strict=True):
+        with torch.no_grad():
+            given = samples.to(weight)
+            entry, logits = last_dense_input(network, given), network(given.clone())
+        if entry is None:
+            return labels
+        features = torch.nn.functional.pad(entry.embeddings, (0, 1), value=1).double().cpu()
+        sums = torch.cat([weight, bias[:, None]], 1).double().cpu()
+        factors = torch.linalg.lstsq(features.T, sums.T, driver="gelsd").solution
+        expected = logits.softmax(1).double().cpu()[:, None] - torch.eye(observation.classes)
+        found.append(torch.cosine_similarity(factors[:, None], expected, dim=2).argmax(1))
+    return torch.stack(found)

@@ -78,7 +78,8 @@ def likely_labels(
     """Return the labels and up to H - 1 changes of them, by the objective at these points.
 
     One sample may have any label; of a batch, one label is changed, or two are exchanged. Changes
-    are ranked by the derivative of the objective, and the first `TRIED` at least are evaluated.
+    are ranked by the derivative of the objective, and the first `TRIED` at least are evaluated; all
+    classes of one sample are.
 
     Args:
         problem: of V victims.
@@ -93,7 +94,7 @@ def likely_labels(
     slopes = with_labels(problem, labels).label_slopes(points).cpu()
     own = slopes.gather(2, labels.cpu()[..., None])
     gains = slopes - own
-    tried = min(max(count, TRIED), samples * classes)
+    tried = classes if samples == 1 else max(count, TRIED)
     proposals = []
     for given, gain in zip(labels.cpu(), gains, strict=True):
         ranked = [(float(gain[i, k]), ((i, k),)) for i in range(samples) for k in range(classes)]

@@ -8,14 +8,17 @@ Minus its logarithm, in nats, is C(x, y) = L(x, y) + P(x): that of the likelihoo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.matching.distances import SquaredError
 from gleak.attacks.matching.engine import solve
 from gleak.attacks.matching.gradient_matching import DrawnMatching, GradientMatching
 from gleak.attacks.matching.gradients import repeated_steps
+from gleak.attacks.matching.label_inference import labels_of_samples
 from gleak.attacks.matching.label_search import (
     improved_labels,
     labels_by_rule,
@@ -71,10 +74,39 @@ class Posterior:
         given = torch.from_numpy(labels)[:, None]
         return objective_of(self.problem, self.points(inputs), given)[:, 0].cpu().numpy()
 
+    @cached_property
+    def determined(self) -> np.ndarray:
+        """True if at least as many values were sent as the samples have; Shape (V), a mask."""
+        problem, counts = self.problem, torch.zeros(self.observation.victims)
+        for name, value in problem.observed.items():
+            if name in problem.sent:
+                counts += problem.sent[name].flatten(1).sum(1).cpu()
+            elif name in problem.bases:
+                basis = problem.bases[name]
+                counts += value[0].numel() // basis.shape[1] * basis.shape[2]
+            else:
+                counts += value[0].numel()
+        return (counts >= problem.values).numpy()
+
+    def squared_error(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Compute the error of what was sent relative to its mean square; Shape (V)."""
+        own = replace(self.problem.parts, distance=SquaredError(), priors=())
+        stated = replace(self, problem=replace(self.problem, parts=own, priors=()))
+        return stated.criterion(inputs, labels)
+
     def labelled(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Improve the labels of given samples; Shapes (V, N, ...) and (V, N)."""
-        points = self.points(inputs)
-        return improved_labels(self.problem, points, torch.from_numpy(labels)).cpu().numpy()
+        """Find the labels of samples, given those of an attack, -1 where unknown.
+
+        Shapes (V, N, ...) and (V, N). Labels of a batch may be given in any order, so they are also
+        computed from the samples. The better ones are changed while that lowers the criterion.
+        """
+        points, known = self.points(inputs), torch.from_numpy(labels)
+        if bool((known < 0).any()) or known.shape[1] > 1:
+            computed = labels_of_samples(self.observation, inputs, labels)
+            both = torch.stack([known.where(known >= 0, computed), computed], 1)
+            least = objective_of(self.problem, points, both).argmin(1).cpu()
+            known = both[torch.arange(len(both)), least]
+        return improved_labels(self.problem, points, known).cpu().numpy()
 
     def likely_labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the most probable labels, and the evaluations that they took; (V, N) and (V)."""

@@ -1,0 +1,248 @@
+"""Candidates of an ensemble for V victims, compared by one criterion: their posterior."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from gleak.artifacts.reconstruction import Candidate, Reconstruction
+from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.attacks.matching.posterior import Posterior
+from gleak.core.errors import GleakError
+
+EXPLAINED = 1e-9
+"""Squared error of what was sent, relative to its mean square, that rounding leaves."""
+NOT_RUN = "not run: the chosen candidate explains everything that was sent"
+JOINED = "with samples of another candidate"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples of V victims, Shape (V, N, ...), their labels, (V, N), and the criterion, (V)."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    criterion: np.ndarray
+
+    @classmethod
+    def grey(cls, victims: int, shape: tuple[int, ...]) -> Self:
+        """Return mid-grey samples of a shape (N, ...), of infinite criterion."""
+        inputs = np.full((victims, *shape), MID_GREY, dtype=np.float32)
+        return cls(inputs, np.zeros(inputs.shape[:2], dtype=int), np.full(victims, np.inf))
+
+    def keep(self, rows: np.ndarray) -> Self:
+        """Return the samples of some victims; Shape (W), indices or a mask."""
+        return replace(self, **{name: value[rows] for name, value in vars(self).items()})
+
+    def where(self, chosen: np.ndarray, other: Batch) -> Self:
+        """Return these samples where a mask of victims, Shape (V), says so, else the others."""
+        pairs = {name: (value, getattr(other, name)) for name, value in vars(self).items()}
+        shaped = {name: chosen.reshape(-1, *[1] * (own.ndim - 1)) for name, (own, _) in pairs.items()}
+        return replace(self, **{name: np.where(shaped[name], *pair) for name, pair in pairs.items()})
+
+
+class Candidates:
+    """The best candidate of each of V victims so far, and the list of all.
+
+    Attributes:
+        best: samples of least criterion.
+        error: squared error of what was sent, relative to its mean square; Shape (V).
+        listed: of each victim, in the order in which they were considered.
+        chosen: position of the best one in this list; Shape (V), -1 before the first.
+        converged: True if the attack's own criterion was met; Shape (V).
+        evaluations: gradient evaluations of all attacks; Shape (V).
+    """
+
+    def __init__(self, posterior: Posterior) -> None:
+        victims = posterior.observation.victims
+        self.posterior = posterior
+        self.best = Batch.grey(victims, posterior.problem.shape)
+        self.error = np.full(victims, np.inf)
+        self.listed: list[list[Candidate]] = [[] for _ in range(victims)]
+        self.chosen = np.full(victims, -1)
+        self.converged = np.zeros(victims, dtype=bool)
+        self.evaluations = np.zeros(victims, dtype=int)
+
+    @property
+    def open_victims(self) -> np.ndarray:
+        """Numbers of victims whose update is not explained, or has fewer values than samples have.
+
+        Shape (W).
+        """
+        return np.flatnonzero(~((self.error <= EXPLAINED) & self.posterior.determined))
+
+    def note(self, attack: AttackSpec, reason: str, rows: np.ndarray | None = None) -> None:
+        """Note for these victims, or all, why an attack proposes nothing."""
+        for row in range(len(self.listed)) if rows is None else rows:
+            self.listed[row].append(Candidate(attack=str(attack), reason=reason))
+
+    def run(self, attack: AttackSpec, reason: str, rows: np.ndarray | None = None) -> np.ndarray:
+        """Run an attack on these victims, or on all, as far as they are open.
+
+        Returns:
+            The criterion of its candidates, infinite where there is none; Shape (V).
+        """
+        criterion = np.full(len(self.listed), np.inf)
+        wanted = np.arange(len(self.listed)) if rows is None else rows
+        rows = np.intersect1d(wanted, self.open_victims)
+        self.note(attack, NOT_RUN, np.setdiff1d(wanted, rows))
+        if not len(rows):
+            return criterion
+        log.info("%s, %d victims: %s", attack, len(rows), reason)
+        try:
+            found = attack.reconstruct(self.posterior.observation.of_victims(rows))
+        except (GleakError, ArithmeticError, RuntimeError, ValueError) as error:
+            log.warning("%s failed and is left out: %s", attack, error)
+            self.note(attack, f"failed: {' '.join(str(error).split())}", rows)
+            return criterion
+        criterion[rows] = self.consider([str(attack)] * len(rows), reason, rows, found)
+        return criterion
+
+    def polish(self, rows: np.ndarray, iterations: int, reason: str, **parts: Any) -> None:
+        """Search from the best candidates of these victims; the results are named after them."""
+        if not len(rows):
+            return
+        log.info("%d victims: %s", len(rows), reason)
+        start = self.best.keep(rows)
+        found = self.posterior.keep(rows).search(start.labels, iterations, start.inputs, **parts)
+        names = [self.listed[row][self.chosen[row]].attack for row in rows]
+        self.consider(names, reason, rows, found)
+
+    def consider(
+        self, names: Sequence[str], reason: str, rows: np.ndarray, found: Reconstruction
+    ) -> np.ndarray:
+        """Compare what attacks found of some victims with their best candidates.
+
+        Samples that were not found are those of the best candidate. In a batch, samples of the
+        better candidate are then exchanged for those of the other where that lowers the criterion.
+
+        Args:
+            names: of the attacks; W of them.
+            reason: for all.
+            rows: the victims; Shape (W).
+            found: of these victims.
+
+        Returns:
+            The criterion of the candidates; Shape (W).
+        """
+        posterior, before = self.posterior.keep(rows), self.best.keep(rows)
+        inputs, whole = filled(found.inputs, before.inputs)
+        labels = posterior.labelled(inputs, found.labels)
+        own = Batch(inputs, labels, posterior.criterion(inputs, labels))
+        spent = np.zeros(len(rows), int) if found.evaluations is None else found.evaluations
+        self.evaluations[rows] += spent
+        self._add(rows, names, reason, own, spent, found.converged & whole)
+        both = np.isfinite(before.criterion) & np.isfinite(own.criterion)
+        if inputs.shape[1] > 1 and both.any():
+            pairs = (before.keep(both), own.keep(both))
+            joined = join_samples(posterior.keep(np.flatnonzero(both)), *pairs)
+            chosen = [self.listed[row][self.chosen[row]].attack for row in rows[both]]
+            better = joined.criterion < self.best.criterion[rows[both]]
+            changed = np.flatnonzero(better)
+            self._add(
+                rows[both][changed],
+                [chosen[place] for place in changed],
+                JOINED,
+                joined.keep(changed),
+                np.zeros(len(changed), int),
+                np.zeros(len(changed), bool),
+            )
+        best = self.best.keep(rows)
+        self.error[rows] = posterior.squared_error(best.inputs, best.labels)
+        return own.criterion
+
+    def _add(
+        self,
+        rows: np.ndarray,
+        names: Sequence[str],
+        reason: str,
+        batch: Batch,
+        spent: np.ndarray,
+        converged: np.ndarray,
+    ) -> None:
+        """List candidates, and keep those of a lower criterion than the best ones."""
+        for place, row in enumerate(rows):
+            candidate = Candidate(
+                attack=names[place],
+                reason=reason,
+                criterion=float(batch.criterion[place]),
+                evaluations=int(spent[place]),
+                inputs=batch.inputs[place],
+                labels=batch.labels[place],
+            )
+            self.listed[row].append(candidate)
+            if candidate.criterion < self.best.criterion[row]:
+                self.chosen[row], self.converged[row] = len(self.listed[row]) - 1, converged[place]
+                for name, value in vars(self.best).items():
+                    value[row] = getattr(batch, name)[place]
+
+    def reconstruction(self) -> Reconstruction:
+        """Return the best candidates, and the list of all.
+
+        Raises:
+            GleakError: of some victim there is none whose criterion is finite.
+        """
+        if (self.chosen < 0).any():
+            row = int(np.flatnonzero(self.chosen < 0)[0])
+            tried = "; ".join(f"{one.attack}: {one.reason}" for one in self.listed[row])
+            raise GleakError(f"no attack found samples of victim {row} ({tried})")
+        listed = [
+            [replace(one, chosen=place == chosen) for place, one in enumerate(candidates)]
+            for candidates, chosen in zip(self.listed, self.chosen, strict=True)
+        ]
+        return Reconstruction(
+            inputs=self.best.inputs,
+            labels=self.best.labels,
+            converged=self.converged,
+            evaluations=self.evaluations,
+            objective=self.best.criterion,
+        ).with_candidates(listed)
+
+
+def filled(inputs: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Complete samples of which some were not found, and are mid-grey, by others.
+
+    Those of the others that resemble the samples which were found are left out.
+
+    Returns:
+        The samples, Shape (V, N, ...), and a mask of the victims of which all were found.
+    """
+    completed = inputs.astype(np.float32)
+    missing = (inputs == MID_GREY).reshape(*inputs.shape[:2], -1).all(2)
+    for victim in np.flatnonzero(missing.any(1) & ~missing.all(1)):
+        lacking = missing[victim]
+        taken = assigned(inputs[victim, ~lacking], others[victim])
+        completed[victim, lacking] = np.delete(others[victim], taken, axis=0)[: lacking.sum()]
+    return completed, ~missing.any(1)
+
+
+def assigned(samples: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the positions of the most similar others, one for each of K samples; Shape (K)."""
+    from scipy import optimize, spatial
+
+    flat = (samples.reshape(len(samples), -1), others.reshape(len(others), -1))
+    _, taken = optimize.linear_sum_assignment(spatial.distance.cdist(*flat))
+    return np.asarray(taken)
+
+
+def join_samples(posterior: Posterior, first: Batch, second: Batch) -> Batch:
+    """Exchange samples of the better batch of each victim for similar ones of the other batch.
+
+    One by one, where that lowers the criterion.
+    """
+    swapped = second.criterion < first.criterion
+    best, other = second.where(swapped, first), first.where(swapped, second)
+    order = np.stack([assigned(*pair) for pair in zip(best.inputs, other.inputs, strict=True)])
+    victims = np.arange(len(order))
+    for sample in range(order.shape[1]):
+        inputs, labels = best.inputs.copy(), best.labels.copy()
+        inputs[:, sample] = other.inputs[victims, order[:, sample]]
+        labels[:, sample] = other.labels[victims, order[:, sample]]
+        tried = Batch(inputs, labels, posterior.criterion(inputs, labels))
+        best = tried.where(tried.criterion < best.criterion, best)
+    return best

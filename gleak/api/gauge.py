@@ -8,7 +8,6 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from gleak.api import tensors
 from gleak.api.attack_setting import Setting
@@ -18,9 +17,11 @@ from gleak.api.scoring import private_samples
 from gleak.api.tensors import ArrayLike, Labels, ShapeLike, tensor_of
 from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.best import Best, exact_attacks
-from gleak.attacks.first_layer import output_slopes, scaled_layer
-from gleak.attacks.matching.label_inference import inferred_labels
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.best import Best
+from gleak.attacks.cpa_edges import CPAEdges
+from gleak.attacks.first_layer import Aono
+from gleak.attacks.matching.label_inference import inferred_labels, labels_of_samples
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.attacks.spear import Spear
@@ -39,8 +40,8 @@ from gleak.simulation.victims import relative_error
 
 EXACT = 0.99
 """Share of an update from which the samples behind it count as found."""
-SPEAR_ROUNDS = 4
-"""Budget of SPEAR, about a second for 32 samples."""
+ATTACKS: tuple[AttackSpec, ...] = (Aono(), Spear(rounds=4), CPAEdges())
+"""Those on a dense first layer, the most exact first; SPEAR takes about a second for 32 samples."""
 State = Mapping[str, ArrayLike]
 
 
@@ -183,8 +184,12 @@ class Gauge:
         results: list[tuple[Reconstruction, float]] = []
         if not (self._has_derivative and labels_of(observation).numel()):
             return results
-        for choice in exact_attacks(observation, Spear(rounds=SPEAR_ROUNDS)):
-            found = choice.attack.reconstruct(observation)
+        for attack in ATTACKS:
+            try:
+                attack.check_observation(observation)
+            except IncompatibleError:
+                continue
+            found = attack.reconstruct(observation)
             results.append((found, self._explained(network, observation, found)))
             if results[-1][1] > EXACT:
                 break
@@ -196,32 +201,11 @@ class Gauge:
         """Compute the share of the update that a client with the found samples would send."""
         inputs = as_inputs(network, found.inputs[0])
         run = self._client.run(network)
-        sent = self._client.compute(run, inputs, labels_of_samples(observation, inputs))
+        labels = labels_of_samples(observation, found.inputs, found.labels)[0]
+        sent = self._client.compute(run, inputs, labels)
         computed = {name: value.detach() for name, value in sent.items()}
         observed = {name: value[0] for name, value in observation.update.items()}
         return max(0.0, 1 - relative_error(computed, observed))
-
-
-def labels_of_samples(observation: Observation, inputs: Tensor) -> Tensor:
-    """Infer the labels, Shape (N), of samples from the gradient of the first, dense layer.
-
-    The gradient of its weight is the mean of d_i x_i^T over samples i with inputs x_i of the layer,
-    that of its bias the mean of d_i. The d_i are found by least squares; the label is that of which
-    the derivative at the layer's outputs is nearest to d_i.
-    """
-    samples, classes = len(inputs), observation.classes
-    layer, scaling = scaled_layer(observation.model, observation.input_shape)
-    observed = mean_gradients(observation)
-    weight, bias = (samples * observed[f"{layer}.{part}"][0] for part in ("weight", "bias"))
-    given = functional.pad(scaling.of_samples(inputs.flatten(1)).to(weight), (0, 1), value=1)
-    sums = torch.cat([weight, bias[:, None]], 1)
-    solved = torch.linalg.lstsq(given.T.cpu(), sums.T.cpu(), driver="gelsd")  # none on a GPU
-    found = solved.solution.to(sums)
-    each_label = torch.arange(classes, device=inputs.device).repeat(samples)
-    repeated = inputs.repeat_interleave(classes, 0)
-    expected = output_slopes(observation, layer, repeated, each_label)
-    distances = (expected.unflatten(0, (samples, classes)) - found[:, None]).square().sum(2)
-    return distances.argmin(1)
 
 
 def labels_of(observation: Observation) -> Tensor:

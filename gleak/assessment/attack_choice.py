@@ -21,8 +21,8 @@ GUESSES = {
     "same_class": "a guess without the update, from granted samples of the same class",
 }
 CRAFTING_SERVER = "crafting_server"
-WHY_BEST = "the published attacks that suit the network and the update, the most exact first"
-WHY_PART = "best does not fit the network, but this part of it does"
+WHY_BEST = "all attacks without grants that suit the network and the update"
+WHY_MEMBER = "best does not fit the network, but this member of it does"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def choose_attacks(resolved: Resolved, iterations: int) -> AttackChoice:
     attacks, misfit = main_attacks(resolved, iterations)
     if not attacks:
         raise SpecError(f"model: {misfit}")
-    chosen = [Chosen(attack, WHY_PART if misfit else WHY_BEST) for attack in attacks]
+    chosen = [Chosen(attack, WHY_MEMBER if misfit else WHY_BEST) for attack in attacks]
     for text in resolved.deployment.attacks:
         with at_key("attacks"):
             attack = parse("attack", text)
@@ -96,7 +96,7 @@ def choose_attacks(resolved: Resolved, iterations: int) -> AttackChoice:
 
 
 def main_attacks(resolved: Resolved, iterations: int) -> tuple[tuple[AttackSpec, ...], str | None]:
-    """Return the attacks by which deployments are compared: `best`, or those of its parts that fit.
+    """Return the attacks by which deployments are compared: `best`, or its members that fit.
 
     Returns:
         The attacks, none if neither fits; and why `best` does not fit, None if it does.
@@ -104,8 +104,14 @@ def main_attacks(resolved: Resolved, iterations: int) -> tuple[tuple[AttackSpec,
     best = Best(budget=iterations)
     if (misfit := _misfit(best, resolved)) is None:
         return (best,), None
-    parts = [parse("attack", part.name) for part in Best.parts]
-    return tuple(part for part in parts if _misfit(part, resolved) is None), misfit
+    members = [member for member in best.members if _is_member(member)]
+    return tuple(member for member in members if _misfit(member, resolved) is None), misfit
+
+
+def _is_member(attack: AttackSpec) -> bool:
+    """Return True if `best` runs the attack where it suits."""
+    needs = attack.grants or attack.knowledge or attack.crafting
+    return not (needs or attack.superseded or attack.name in GUESSES)
 
 
 def _why_not(attack: AttackSpec, resolved: Resolved) -> str:
@@ -118,11 +124,9 @@ def _why_not(attack: AttackSpec, resolved: Resolved) -> str:
         return ""
     if attack.knowledge:
         return "needs a network trained on public data; name it under attacks to train one"
-    if type(attack) in Best.parts:
+    if _is_member(attack):
         return "best runs it where it suits the network and the update"
-    if not attack.grants:
-        return "not among the attacks that are run by default; name it under attacks to run it too"
-    return ""
+    return attack.superseded
 
 
 def _misfit(attack: AttackSpec, resolved: Resolved, attacker_too: bool = False) -> str | None:

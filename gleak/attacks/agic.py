@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec
 from gleak.attacks.matching.codes import Bicubic, Pixels
 from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.epoch_matching import EpochMatching
@@ -79,7 +78,7 @@ class AGIC(MatchingAttack):
         source="ours",
     )
 
-    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[Self]:
         layers = observation.model.modules()
         convolutions = sum(isinstance(layer, torch.nn.Conv2d) for layer in layers)
         if convolutions < DEEP or observation.protocol.local_steps > 1:

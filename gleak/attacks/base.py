@@ -241,7 +241,7 @@ class AttackSpec(Spec):
         return [self]
 
     def check_observation(self, observation: Observation) -> None:
-        """Raise `IncompatibleError` with the reason why the attack does not suit what is observed."""
+        """Raise `IncompatibleError` with the reason why the attack does not suit, a clause."""
         needed = [*sorted(self.grants), *(spec.name for spec in self.knowledge)]
         if self.crafting:
             needed.append(f"parameters crafted by {self.crafting}")

@@ -167,9 +167,7 @@ class Best(AttackSpec):
         if len(searches) <= 1:
             return
         shared = self.proposed(observation.of_victim(0), max(1, self.budget // len(searches)))
-        criteria = [
-            candidates.run(one.attack, one.reason) for one in shared if one.shares_budget
-        ]
+        criteria = [candidates.run(one.attack, one.reason) for one in shared if one.shares_budget]
         winners = np.argmin(criteria, axis=0)
         for number, one in enumerate(searches):
             candidates.run(one.attack, SELECTED, np.flatnonzero(winners == number))

@@ -42,8 +42,12 @@ class Batch:
     def where(self, chosen: np.ndarray, other: Batch) -> Self:
         """Return these samples where a mask of victims, Shape (V), says so, else the others."""
         pairs = {name: (value, getattr(other, name)) for name, value in vars(self).items()}
-        shaped = {name: chosen.reshape(-1, *[1] * (own.ndim - 1)) for name, (own, _) in pairs.items()}
-        return replace(self, **{name: np.where(shaped[name], *pair) for name, pair in pairs.items()})
+        shaped = {
+            name: chosen.reshape(-1, *[1] * (own.ndim - 1)) for name, (own, _) in pairs.items()
+        }
+        return replace(
+            self, **{name: np.where(shaped[name], *pair) for name, pair in pairs.items()}
+        )
 
 
 class Candidates:

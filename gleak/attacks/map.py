@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec
 from gleak.attacks.matching.codes import Whitened
 from gleak.attacks.matching.distances import ProfileLikelihood
 from gleak.attacks.matching.line_search import LineSearchLBFGS
@@ -49,7 +49,7 @@ class MAP(MatchingAttack):
             **self.common(),
         )
 
-    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[Self]:
         return super().proposals(observation, min(evaluations, self.iterations))
 
     def search(self, observation: Observation) -> Reconstruction:

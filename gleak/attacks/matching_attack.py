@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost, terms_of
@@ -89,7 +89,7 @@ class MatchingAttack(AttackSpec):
     def parts(self) -> Parts:
         """Return the components of the search."""
 
-    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[Self]:
         self.check_observation(observation)
         several = observation.protocol.local_steps > 1
         masked = not observation.sent and has_zero_columns(observation)

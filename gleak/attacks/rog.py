@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self, cast
 from pydantic import model_validator
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost
+from gleak.attacks.base import LABELS, AttackSummary, SearchCost
 from gleak.attacks.matching.codes import Bicubic, Learned
 from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.engine import solve
@@ -90,10 +90,10 @@ class ROG(MatchingAttack):
             raise ValueError(f"images have one code: leave out codec or code={self.code}")
         return self
 
-    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[Self]:
         sides = observation.input_shape[1:]
         if min(sides, default=0) < LARGE or any(side % 2 for side in sides):
-            raise IncompatibleError(f"suits images of at least {LARGE} pixels a side, an even number")
+            raise IncompatibleError(f"suits images with even sides of {LARGE} pixels or more")
         (attack,) = super().proposals(observation, evaluations)
         return [attack.model_copy(update=LARGE_FIELDS)]
 

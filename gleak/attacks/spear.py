@@ -20,6 +20,7 @@ from gleak.attacks.first_layer import (
 from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
+from gleak.attacks.observed_network import is_kinked
 from gleak.attacks.unmixing import relu_search
 from gleak.attacks.unmixing.relu_sparsity import Factors, factorise
 from gleak.clients.base import ClientSpec
@@ -38,6 +39,10 @@ from gleak.runtime.seeding import torch_stream
 
 PROBES = 3
 PARTS = ("weight", "bias")
+
+
+NOISE = 1e-6
+"""Largest share of a gradient's power outside of its leading singular vectors, by rounding."""
 
 
 @register("spear")
@@ -91,6 +96,17 @@ class Spear(DenseFirstAttack):
         layer = dense_layer_of_samples(network, shape)
         neurons = len(network.get_parameter(f"{layer}.bias"))
         self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
+
+    def check_observation(self, observation: Observation) -> None:
+        super().check_observation(observation)
+        layer = dense_layer_of_samples(observation.model, observation.input_shape)
+        samples = observation.batch_size
+        weight = observation.update[f"{layer}.weight"][0, 0].double()
+        if samples == 1 or not is_kinked(observation):
+            raise IncompatibleError("needs several samples and the zeros of a ReLU")
+        powers = torch.linalg.eigvalsh(weight @ weight.T)
+        if powers[:-samples].sum() > NOISE * powers.sum():
+            raise IncompatibleError("needs an exact gradient, whose rank is the number of samples")
 
     def summary(self) -> AttackSummary:
         return AttackSummary(

@@ -349,7 +349,9 @@ def inferred_labels(
     return labels.sort(1).values
 
 
-def labels_of_samples(observation: Observation, inputs: np.ndarray, known: np.ndarray) -> torch.Tensor:
+def labels_of_samples(
+    observation: Observation, inputs: np.ndarray, known: np.ndarray
+) -> torch.Tensor:
     """Infer the labels of given samples, in their order, from the classifier's gradient.
 
     The gradient of its weight is c / N sum_i (p_i - e_i) h_i^T over samples i, with the inputs h_i
@@ -367,7 +369,9 @@ def labels_of_samples(observation: Observation, inputs: np.ndarray, known: np.nd
     network, observed = observation.model, mean_gradients(observation)
     labels = torch.from_numpy(known).clamp(min=0)
     try:
-        weights, biases = (observed.get(name) for name in classifier_of(observation).dense_parameters())
+        weights, biases = (
+            observed.get(name) for name in classifier_of(observation).dense_parameters()
+        )
     except IncompatibleError:
         return labels
     if weights is None or biases is None:

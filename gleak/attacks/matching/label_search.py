@@ -77,9 +77,9 @@ def likely_labels(
 ) -> torch.Tensor:
     """Return the labels and up to H - 1 changes of them, by the objective at these points.
 
-    One sample may have any label; of a batch, one label is changed, or two are exchanged. Changes
-    are ranked by the derivative of the objective, and the first `TRIED` at least are evaluated; all
-    classes of one sample are.
+    One sample may have any label; of a batch, one label is changed, or two are exchanged. All
+    classes of one sample are evaluated, and of the changes of a batch the first `TRIED`, ranked by
+    the derivative of the objective.
 
     Args:
         problem: of V victims.
@@ -88,33 +88,43 @@ def likely_labels(
         count: H.
 
     Returns:
-        Shape (V, H, N), from the least objective on.
+        Shape (V, H, N), from the least objective on; the given labels where there are fewer.
     """
-    samples, classes = labels.shape[1], problem.classes
+    labels = labels.cpu()
     slopes = with_labels(problem, labels).label_slopes(points).cpu()
-    own = slopes.gather(2, labels.cpu()[..., None])
-    gains = slopes - own
-    tried = classes if samples == 1 else max(count, TRIED)
-    proposals = []
-    for given, gain in zip(labels.cpu(), gains, strict=True):
-        ranked = [(float(gain[i, k]), ((i, k),)) for i in range(samples) for k in range(classes)]
-        ranked = [(value, change) for value, change in ranked if given[change[0][0]] != change[0][1]]
-        for i in range(samples):
-            for j in range(i):
-                if given[i] != given[j]:
-                    both = gain[i, given[j]] + gain[j, given[i]]
-                    ranked.append((float(both), ((i, int(given[j])), (j, int(given[i])))))
-        ranked.sort()
-        changed = [given]
-        for _, change in ranked[: tried - 1]:
-            one = given.clone()
-            for place, label in change:
-                one[place] = label
-            changed.append(one)
-        proposals.append(torch.stack(changed + [given] * (tried - len(changed))))
-    every = torch.stack(proposals)
+    tried = problem.classes if labels.shape[1] == 1 else max(count, TRIED)
+    hypotheses = [
+        torch.stack([*changed_labels(*pair)[: tried - 1], pair[0]])
+        for pair in zip(labels, slopes, strict=True)
+    ]
+    most = max(map(len, hypotheses))
+    every = torch.stack(
+        [torch.cat([one, one[-1:].expand(most - len(one), -1)]) for one in hypotheses]
+    )
     order = objective_of(problem, points, every).argsort(dim=1, stable=True)[:, :count].cpu()
     return every.take_along_dim(order[..., None], 1)
+
+
+def changed_labels(labels: torch.Tensor, slopes: torch.Tensor) -> list[torch.Tensor]:
+    """Return labels with one changed or two exchanged, from the largest expected decrease on.
+
+    Labels have Shape (N), derivatives of the objective by them Shape (N, classes).
+    """
+    gains = slopes - slopes.gather(1, labels[:, None])
+    ranked = []
+    for sample, own in enumerate(labels.tolist()):
+        others = [label for label in range(slopes.shape[1]) if label != own]
+        ranked += [(float(gains[sample, label]), {sample: label}) for label in others]
+        for other, theirs in enumerate(labels[:sample].tolist()):
+            if theirs != own:
+                gain = float(gains[sample, theirs] + gains[other, own])
+                ranked.append((gain, {sample: theirs, other: own}))
+    changed = []
+    for _, change in sorted(ranked, key=lambda one: one[0]):
+        one = labels.clone()
+        one[list(change)] = torch.tensor(list(change.values()))
+        changed.append(one)
+    return changed
 
 
 def improved_labels(

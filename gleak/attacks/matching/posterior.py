@@ -131,7 +131,10 @@ class Posterior:
             order = np.asarray(found.objective).reshape(-1, count).argsort(1, kind="stable")
             chosen = order[:, :kept] + count * victims[:, None]
             hypotheses = hypotheses.flatten(0, 1)[torch.from_numpy(chosen)]
-            starts, spent = found.inputs[chosen].reshape(-1, *self.problem.shape), spent + count * iterations
+            starts, spent = (
+                found.inputs[chosen].reshape(-1, *self.problem.shape),
+                spent + count * iterations,
+            )
         return hypotheses[:, 0], spent
 
     def search(
@@ -156,7 +159,9 @@ class Posterior:
             changed |= {"start": Estimate()}
         own = replace(self.problem.parts, **changed)
         stated = replace(
-            self.problem, parts=own, priors=tuple(prior.of(observation) for prior in own.used_priors)
+            self.problem,
+            parts=own,
+            priors=tuple(prior.of(observation) for prior in own.used_priors),
         )
         problem: Problem = with_labels(stated, torch.from_numpy(labels))
         coder = own.code.coder(observation)

@@ -18,6 +18,8 @@ EXPLAINED = 1e-9
 """Squared error of what was sent, relative to its mean square, that rounding leaves."""
 NOT_RUN = "not run: the chosen candidate explains everything that was sent"
 JOINED = "with samples of another candidate"
+LEAST_GAIN = 1.0
+"""Least decrease of the criterion, in nats, for which samples are exchanged."""
 log = logging.getLogger(__name__)
 
 
@@ -146,7 +148,7 @@ class Candidates:
             pairs = (before.keep(both), own.keep(both))
             joined = join_samples(posterior.keep(np.flatnonzero(both)), *pairs)
             chosen = [self.listed[row][self.chosen[row]].attack for row in rows[both]]
-            better = joined.criterion < self.best.criterion[rows[both]]
+            better = joined.criterion < self.best.criterion[rows[both]] - LEAST_GAIN
             changed = np.flatnonzero(better)
             self._add(
                 rows[both][changed],

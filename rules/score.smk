@@ -8,6 +8,7 @@ are scored without attack or truth.
 rule score:
     """Compare a reconstruction with the truth."""
     input:
+        dataset=f"{DATASET}/dataset.h5",
         private=f"{SENT}/private.h5",
         reconstruction=f"{ATTACKED}/reconstruction.h5",
         provenance=f"{ATTACKED}/provenance.json",
@@ -32,6 +33,7 @@ rule score:
 
 use rule score as score_truth with:
     input:
+        dataset=f"{DATASET}/dataset.h5",
         private=f"{SENT}/private.h5",
     output:
         scores=f"{SENT}/{TRUTH}/scores.csv",

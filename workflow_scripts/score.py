@@ -18,4 +18,5 @@ with log_to(snakemake.log[0], snakemake.config["results_dir"]):
         [parse("metric", text) for text in snakemake.params.metrics],
         knowledge=[Path(path) for path in snakemake.input.get("knowledge", [])],
         evaluators=[Path(path) for path in snakemake.input.get("evaluators", [])],
+        dataset=Path(snakemake.input.dataset),
     )

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
@@ -34,6 +35,7 @@ class Comparison:
         provenance: content of ``provenance.json`` beside the reconstruction (seconds, ...).
         levels: spec string of each level of the cell.
         evaluators: networks trained on public data for scoring attacks, by name ("tagger").
+        dataset: from which the true samples come; None if it is not known.
     """
 
     private: Private
@@ -43,6 +45,7 @@ class Comparison:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     levels: Mapping[str, str] = field(default_factory=dict)
     evaluators: Mapping[str, Any] = field(default_factory=dict)
+    dataset: Dataset | None = None
 
     @property
     def truth(self) -> np.ndarray:

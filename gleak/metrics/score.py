@@ -43,6 +43,7 @@ def score(
     *,
     knowledge: Iterable[Path] = (),
     evaluators: Collection[Path] = (),
+    dataset: Path | None = None,
 ) -> pd.DataFrame:
     """Measure a reconstruction and write the table of scores.
 
@@ -56,6 +57,7 @@ def score(
             defaults. Those that do not apply are left out.
         knowledge: knowledge files of the attack; none may be trained on a victim's sample.
         evaluators: networks that score the attack; likewise.
+        dataset: ``dataset.h5`` of the victims' samples, for metrics that need others like them.
 
     Returns:
         The table, in the form of `gleak.metrics.score_table`; the file has nine digits of each
@@ -66,7 +68,7 @@ def score(
         IncompatibleError: knowledge was trained on a victim's sample; names its file.
     """
     try:
-        comparison = compare(private, reconstruction, columns, knowledge, evaluators)
+        comparison = compare(private, reconstruction, columns, knowledge, evaluators, dataset)
     except RefusedError as error:
         return score_table.save_refusal(columns, str(error), output)
     chosen = metrics_of("attack") if metrics is None else metrics
@@ -87,18 +89,21 @@ def compare(
     levels: Mapping[str, str] | None = None,
     knowledge: Iterable[Path] = (),
     evaluators: Collection[Path] = (),
+    dataset: Path | None = None,
 ) -> Comparison:
     """Read the truth and a reconstruction, and match them; arguments and errors as for `score`."""
     truth = Private.read(private)
     check_disjoint(truth, str(private), [*knowledge, *evaluators])
+    source = None if dataset is None else Dataset.read(dataset)
     if reconstruction is None:
-        return match_to_truth(truth, None, levels=levels)
+        return replace(match_to_truth(truth, None, levels=levels), dataset=source)
     found = Reconstruction.read(reconstruction)
     _check_fit(private, truth, reconstruction, found)
     folder, shape = reconstruction.parent, truth.inputs.shape[2:]
     recorded = provenance.load(folder) if (folder / provenance.FILE).is_file() else {}
     networks = dict(load_knowledge(path, shape) for path in evaluators)
-    return replace(match_to_truth(truth, found, recorded, levels), evaluators=networks)
+    matched = match_to_truth(truth, found, recorded, levels)
+    return replace(matched, evaluators=networks, dataset=source)
 
 
 def match_to_truth(

@@ -134,6 +134,7 @@ def shards_of(cell: Subject, count: int) -> list[Shard]:
 
 def reads_of_score(cell: Cell) -> Inputs:
     return {
+        "dataset": dataset_of(cell),
         "private": truth_of(cell),
         "reconstruction": reconstruction_of(cell),
         "provenance": reconstruction_of(cell, "provenance"),

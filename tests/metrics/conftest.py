@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
+from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.metrics.base import Comparison
@@ -62,6 +63,19 @@ class Brightest:
         return images.flatten(1).topk(3).indices
 
 
+def dataset_of(labels: np.ndarray, shape: tuple[int, ...]) -> Dataset:
+    """Random samples, two of each label in both splits."""
+    twice = np.repeat(labels, 2)
+    samples = np.random.default_rng(5).integers(0, 256, (2, len(twice), *shape), dtype=np.uint8)
+    return Dataset(
+        train_inputs=samples[0],
+        train_labels=twice,
+        test_inputs=samples[1],
+        test_labels=twice,
+        class_names=np.array([str(label) for label in np.unique(labels)], dtype=object),
+    )
+
+
 @pytest.fixture
 def make_comparison(
     make_reconstruction: Callable[..., Reconstruction],
@@ -72,7 +86,8 @@ def make_comparison(
     themselves; the other sign of a sample is one minus it. The defence is `dp`. Clients take local
     steps, each victim's further off than the one before it, and send every sample in two rounds,
     which the attack has paired. Tags are the places of the brightest values. The estimate was
-    chosen among two candidates; the other one is grey.
+    chosen among two candidates; the other one is grey. The dataset has four other samples of each
+    label.
     """
 
     def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
@@ -118,6 +133,7 @@ def make_comparison(
             provenance={"cpu_seconds": 12.0, "peak_memory_mb": 345.0},
             levels={**LEVELS, "defense": "dp+sigma=1"},
             evaluators={"tagger": Brightest()},
+            dataset=dataset_of(labels.ravel(), truth.shape[2:]),
         )
 
     return make

@@ -24,12 +24,13 @@ class ClientSpec(Spec):
     """Base class of clients: their batches, and the update computed from a batch."""
 
     kind: ClassVar[str] = "client"
-    budget_fields: ClassVar[frozenset[str]] = frozenset({"victims", "repeats"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"victims", "repeats", "first"})
 
     victims: int = parameter(8, "independent clients, attacked as one batch", ge=1)
     repeats: int = parameter(
         1, "consecutive victims with the same samples, each with its own random numbers", ge=1
     )
+    first: int = parameter(0, "batches of the split that are left to the victims of others", ge=0)
     batch_size: int = parameter(1, "samples of a client in one round", ge=1)
     labels: Literal["random", "unique"] = parameter("random", "unique: no label twice in one batch")
     classes: int | None = parameter(
@@ -55,9 +56,14 @@ class ClientSpec(Spec):
         """Fields that determine the batches drawn from a dataset with the seed of a run.
 
         Clients with equal draws have the same batches in the same order, so that their results can
-        be compared batch by batch: victim i has batch number i // repeats.
+        be compared batch by batch: victim i has batch number first + i // repeats.
         """
-        return (self.split, self.batch_size, self.labels, self.classes)
+        return (self.split, self.batch_size, self.labels, self.classes, self.first)
+
+    @property
+    def batches(self) -> int:
+        """Number of different batches of the victims."""
+        return self.victims // self.repeats
 
     @property
     def rounds(self) -> int:

@@ -216,6 +216,7 @@ class CapturedUpdates(FedAvg):
     source = "the user's own updates"
 
     repeats: Literal[1] = parameter(1, "every captured client is one victim")
+    first: Literal[0] = parameter(0, "not drawn: given by the capture")
     labels: Literal["random"] = parameter("random", "not drawn: given by the capture")
     classes: None = parameter(None, "not drawn: given by the capture")
     sends: Literal["gradient", "weights"] = parameter(

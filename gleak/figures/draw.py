@@ -64,6 +64,7 @@ def draw(
         ],
         trained=[path_of(made, paths.results) for made in knowledge_of(spec.trainings(scale))],
         conditions=study.conditions(figure, scale),
+        gates=grids[0].gates if grids else None,
     )
     spec.draw(material, folder / figure)
 

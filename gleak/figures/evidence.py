@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import Literal
 
 from gleak.clients.base import ClientSpec
+from gleak.core.lazy import pandas as pd
 from gleak.figures.intervals import (
     CONFIDENCE,
     FEWEST,
     Estimate,
     Interval,
     batches_needed,
+    clustered,
     independent_difference,
     mean_of,
     paired_difference,
 )
-from gleak.figures.statistics import CELL, average_batches, counted
+from gleak.figures.statistics import CELL, average_batches, counted, network_means
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import UNMATCHED
 from gleak.studies.axis_labels import BLIND, read_metric
@@ -37,6 +38,7 @@ class CellValues:
     batches: Hashable
     """What determines the batches (`shared_batches`)."""
     binary: bool
+    client: ClientSpec | None = None
 
     @property
     def mean(self) -> float:
@@ -108,21 +110,27 @@ class GridValues:
 def measure(claim: Expectation, scores: pd.DataFrame) -> GridValues:
     """Compute the values that a claim compares, from scores with the ``cell`` of each row."""
     metric = read_metric(claim.metric)
-
-    def by_cell(rows: pd.DataFrame) -> dict[Cell, CellValues]:
-        cells = rows.drop_duplicates(CELL).set_index(CELL)["cell"]
-        values = average_batches(rows, metric, claim.statistic).groupby(level=CELL)
-        return {
-            cells[levels]: CellValues(
-                by_batch.droplevel([*CELL]), shared_batches(cells[levels]), metric.binary
-            )
-            for levels, by_batch in values
-        }
-
-    found = by_cell(counted(scores, str(metric), claim.over))
+    found = values_by_cell(counted(scores, str(metric), claim.over), metric, claim.statistic)
     if claim.over != "all":
         return GridValues(found, found)
-    return GridValues(by_cell(fill_with_blind(scores, metric)), found)
+    filled = fill_with_blind(scores, metric)
+    return GridValues(values_by_cell(filled, metric, claim.statistic), found)
+
+
+def values_by_cell(
+    rows: pd.DataFrame, metric: MetricSpec, statistic: Literal["mean", "best"] = "mean"
+) -> dict[Cell, CellValues]:
+    """Compute the values of each cell, from rows of a metric with their ``cell``."""
+    cells = rows.drop_duplicates(CELL).set_index(CELL)["cell"]
+    return {
+        cells[levels]: CellValues(
+            by_batch.droplevel([*CELL]),
+            shared_batches(cells[levels]),
+            metric.binary,
+            cells[levels].specs.get("client"),
+        )
+        for levels, by_batch in average_batches(rows, metric, statistic).groupby(level=CELL)
+    }
 
 
 def collect(
@@ -221,16 +229,26 @@ def estimate(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> E
     """
     first = values[comparison.cell]
     if comparison.minus is None:
-        return None if first is None else mean_of(first.by_batch.to_numpy(), first.binary)
+        return None if first is None else mean_estimate(first)
     second = values[comparison.minus]
     if first is None or second is None:
         return None
     times, binary = comparison.times, first.binary and comparison.times == 1
     if first.batches != second.batches:
-        groups = first.by_batch.to_numpy(), times * second.by_batch.to_numpy()
-        return independent_difference(*groups, binary)
-    pairs = pd.concat([first.by_batch, second.by_batch], axis=1, join="inner")
+        groups = [first.by_batch, times * second.by_batch]
+        clients = (first.client, second.client)
+        networks = [network_means(*pair) for pair in zip(groups, clients, strict=True)]
+        ours, theirs = (each.to_numpy() for each in groups)
+        return clustered(independent_difference(ours, theirs, binary), *networks)
+    pairs = pd.concat([first.by_batch, times * second.by_batch], axis=1, join="inner")
     if pairs.empty:
         return None
     ours, theirs = pairs.to_numpy().T
-    return paired_difference(ours, times * theirs, binary)
+    change = pairs.iloc[:, 0] - pairs.iloc[:, 1]
+    return clustered(paired_difference(ours, theirs, binary), network_means(change, first.client))
+
+
+def mean_estimate(values: CellValues) -> Estimate:
+    """Return the estimate of a cell's mean."""
+    networks = network_means(values.by_batch, values.client)
+    return clustered(mean_of(values.by_batch.to_numpy(), values.binary), networks)

@@ -1,8 +1,8 @@
 """Confidence intervals of means, of differences of means, and of success rates.
 
 Every value is that of one batch of true samples (`gleak.figures.statistics.average_batches`);
-batches are drawn independently. Networks are batches in grids with several ``networks`` only: all
-other intervals cover other victims of the same model.
+batches are drawn independently. Intervals cover other victims of the same model and, in grids with
+several ``networks``, other networks.
 """
 
 from __future__ import annotations
@@ -210,6 +210,47 @@ class PairedRates(Estimate):
         return float(((self.gained + self.lost - self.value**2) / n) ** 0.5)
 
 
+@dataclass(frozen=True)
+class Clustered(Estimate):
+    """An estimate from batches of several networks, which have more in common than others."""
+
+    batches: Estimate
+    """The same estimate as if batches were independent."""
+    networks: Means
+    """The same estimate from the mean of each network."""
+
+    @property
+    def value(self) -> float:
+        return self.batches.value
+
+    @property
+    def n(self) -> int:
+        return self.batches.n
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """Compute the smallest interval that contains those over batches and over networks.
+
+        Over networks it is Student's: means of several batches are nearly normal. It is the wider
+        one if networks differ; if they are few and their means happen to be equal, it is not.
+        """
+        networks = self.networks.at(self.networks.n, confidence)
+        return _hull(self.batches.interval(confidence), networks)
+
+    def at(self, n: int, confidence: float) -> Interval:
+        return _hull(self.batches.at(n, confidence), self.networks.at(self._share(n), confidence))
+
+    def error_at(self, n: int) -> float:
+        return max(self.batches.error_at(n), self.networks.error_at(self._share(n)))
+
+    def _share(self, n: int) -> int:
+        """Return the number of networks of n batches, as many in each as here."""
+        return max(2, round(n * self.networks.n / self.n))
+
+
+def _hull(*intervals: Interval) -> Interval:
+    return Interval(min(each.low for each in intervals), max(each.high for each in intervals))
+
+
 def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
     """Compute the exact interval of a success rate.
 
@@ -257,10 +298,26 @@ def batches_needed(decided: Callable[[int], bool]) -> int | None:
     return bisect_left(range(MOST), True, lo=FEWEST, key=decided)
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, binary: bool = False) -> Interval:
+def clustered(estimate: Estimate, *networks: np.ndarray) -> Estimate:
+    """Return an estimate that accounts for networks, if there are several of them.
+
+    ``networks`` are the means of each network, or their differences: of a difference of two
+    independent groups, of each group.
+    """
+    return Clustered(estimate, Means(networks)) if min(map(len, networks)) > 1 else estimate
+
+
+def mean_interval(
+    values: Sequence[float] | np.ndarray,
+    binary: bool = False,
+    networks: Sequence[float] | np.ndarray = (),
+) -> Interval:
     """Compute the 95% interval of a mean over batches for a figure; NaN for fewer than `SHOWN`.
 
     Student's interval of two is 13 times as wide as their distance, and would determine the axes.
+    ``networks`` are the means of each network.
     """
     values = np.asarray(values, dtype=float)
-    return Interval(np.nan, np.nan) if len(values) < SHOWN else mean_of(values, binary).interval()
+    if len(values) < SHOWN:
+        return Interval(np.nan, np.nan)
+    return clustered(mean_of(values, binary), np.asarray(networks, dtype=float)).interval()

@@ -24,6 +24,7 @@ from gleak.figures.evidence import (
     needed,
     none_above_blind,
 )
+from gleak.figures.leaks import NO_CONTROL, UNDER_ATTACKED, Finding, find_leaks
 from gleak.figures.intervals import FEWEST
 from gleak.figures.published import empty_published, published_values, read_published
 from gleak.figures.statistics import (
@@ -39,7 +40,7 @@ from gleak.figures.statistics import (
 from gleak.metrics.score_table import read_scores
 from gleak.studies.axis_labels import BLIND, CONTROLS, AxisLabels, read_metric
 from gleak.studies.cell import Cell, levels_of
-from gleak.studies.claims import Expectation, Verdict
+from gleak.studies.claims import Expectation, Hides, Verdict
 from gleak.studies.grid import Grid
 from gleak.studies.study import Study
 
@@ -55,6 +56,15 @@ NO_NUMBER = "none"
 """In place of the number of victims that would do: the estimate is at the end of the range."""
 STRONGER = "stronger attacks"
 """In place of the number of victims: no compared attack is above blind."""
+CONTROL = "a weaker strength that leaks"
+"""In place of the number of victims: without it a defence is not said to hide."""
+TOLD = {
+    NO_NUMBER: "no number of victims would",
+    STRONGER: "no attack is above blind; stronger ones would",
+    UNDER_ATTACKED: "under-attacked: the same victims leak more under a stronger defence",
+    CONTROL: "a weaker strength of the same defence that is known to leak would",
+}
+"""What a verdict needs -> the same in a sentence."""
 
 
 def judge_study(
@@ -126,7 +136,7 @@ def judge_claims(
         for verdict in _verdicts(
             claim,
             tables[claim.grid],
-            study.grid(claim.grid, scale).names,
+            study.grid(claim.grid, scale),
             [
                 published[published["figure"] == name]
                 for name, figure in study.figures.items()
@@ -138,12 +148,13 @@ def judge_claims(
 
 
 def _verdicts(
-    claim: Expectation, scores: pd.DataFrame, names: AxisLabels, published: Sequence[pd.DataFrame]
+    claim: Expectation, scores: pd.DataFrame, grid: Grid, published: Sequence[pd.DataFrame]
 ) -> Iterator[Row]:
     """Yield one verdict per group; a single one without data if the grid has no such cells.
 
     The paper's values are those of each figure that shows the grid.
     """
+    names = grid.names
     joined = join_cells(scores, names)
     groups = claim.groups(names, cells_of(joined))
     if not groups:
@@ -151,6 +162,9 @@ def _verdicts(
         return
     measured, reasons = measure(claim, joined), refusals(scores)
     metric = str(read_metric(claim.metric))
+    findings: Mapping[Cell, Finding] = {}
+    if grid.gates is not None and grid.gates.margin(metric) is not None:
+        findings = find_leaks(grid.gates, metric, measured.all, names)
     along, _ = claim.compared
     varying = names.varying([cell for cells in groups for cell in cells])
     heading = [level for level in varying if level not in names.together(along)]
@@ -161,13 +175,29 @@ def _verdicts(
         ]
         evidence = collect(claim, compared, measured, papers)
         verdict = _describe(evidence, labels)
-        if evidence and none_above_blind(claim, compared, measured.all):
-            verdict |= {"verdict": "cannot tell", "needed": STRONGER}
+        if evidence and (missing := _missing(claim, compared, measured, findings)):
+            verdict |= {"verdict": "cannot tell", "needed": missing}
         yield {
             "group": ", ".join(names.heading(lv, cells[0].specs[lv]) for lv in heading),
             "measured": _list_means(labels, compared, measured, reasons),
             **verdict,
         }
+
+
+def _missing(
+    claim: Expectation,
+    compared: Sequence[Cell | None],
+    measured: GridValues,
+    findings: Mapping[Cell, Finding],
+) -> str:
+    """Return what a claim needs besides victims before there is a verdict, "" for nothing."""
+    if none_above_blind(claim, compared, measured.all):
+        return STRONGER
+    found = [findings[cell] for cell in compared if cell is not None and cell in findings]
+    if any(finding.leak == UNDER_ATTACKED for finding in found):
+        return UNDER_ATTACKED
+    hidden = isinstance(claim, Hides)
+    return CONTROL if hidden and any(each.reason == NO_CONTROL for each in found) else ""
 
 
 def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, object]:
@@ -277,10 +307,8 @@ def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
 
 
 def describe_needed(needed: str) -> str:
-    """Return what a verdict needs, a number of victims or stronger attacks, in a sentence."""
-    if needed == STRONGER:
-        return "no attack is above blind; stronger ones would"
-    return "no number of victims would" if needed == NO_NUMBER else f"{needed} victims would"
+    """Return what a verdict needs, a number of victims or something else, in a sentence."""
+    return TOLD.get(needed, f"{needed} victims would")
 
 
 def _links(study: Study, grid: str) -> str:

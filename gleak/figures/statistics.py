@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -150,6 +149,18 @@ def average_batches(
     return values.groupby(BATCH)["value"].mean()
 
 
+def network_means(batches: pd.Series, client: ClientSpec | None) -> np.ndarray:
+    """Compute the mean of each network from values by the number of the batch; Shape (networks).
+
+    A grid with several ``networks`` numbers the batches of the first, then those of the second, and
+    so on (`gleak.figures.tabulate`). Without clients networks are the batches: empty.
+    """
+    if client is None:
+        return np.empty(0)
+    networks = batches.index.get_level_values("batch") // client.batches
+    return batches.groupby(networks).mean().to_numpy()
+
+
 def _victim_statistic(metric: MetricSpec, statistic: str) -> str:
     """Return the name of the aggregation of a victim's samples."""
     if statistic == "mean":
@@ -183,9 +194,16 @@ def band_over_victims(
 
     The band is computed of the values of its batches; without one, `mean_interval`.
     """
-    band = band or partial(mean_interval, binary=metric.binary)
+
+    def interval(levels: tuple[str, ...], batches: pd.Series) -> tuple[float, float]:
+        if band is not None:
+            return band(batches.to_numpy())
+        text = levels[CELL.index("client")]
+        client = cast(ClientSpec, read_spec("client", text)) if text else None
+        return mean_interval(batches.to_numpy(), metric.binary, network_means(batches, client))
+
     cells = average_batches(counted(scores, str(metric), over), metric).groupby(level=CELL)
-    ends = [band(batches.to_numpy()) for _, batches in cells]
+    ends = [interval(cast("tuple[str, ...]", levels), batches) for levels, batches in cells]
     return pd.DataFrame(ends, cells.size().index, columns=["low", "high"]).reset_index()
 
 

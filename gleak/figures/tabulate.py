@@ -30,7 +30,8 @@ def tabulate(
         scores: ``scores.csv`` of every cell and control.
         output: table to write.
         refused: levels of the cells that were refused before any job, and the ``reason``.
-        networks: repetitions of each training; if there are several, each is a victim.
+        networks: repetitions of each training; if there are several, the victims of all are those
+            of the cell without a repetition, and without an attack each network is a victim.
 
     Raises:
         ArtifactError: if a file is missing or is not a table of scores.
@@ -48,9 +49,16 @@ def tabulate(
 
 
 def _as_victims(table: pd.DataFrame) -> pd.DataFrame:
-    """Count the repetitions of a training as victims of the cell without a repetition."""
-    specs = {text: parse("training", text) for text in table["training"].unique()}
-    first = {text: str(spec.model_copy(update={"repetition": 0})) for text, spec in specs.items()}
-    numbers = {text: spec.repetition for text, spec in specs.items()}
-    training = table["training"]
-    return table.assign(training=training.map(first), victim=training.map(numbers))
+    """Join the victims of all repetitions of a training, undoing `Cell.repeated`."""
+    joined = []
+    for (training, client), rows in table.groupby(["training", "client"], sort=False):
+        network = parse("training", str(training))
+        levels, victims = {"training": network.model_copy(update={"repetition": 0})}, 1
+        if client:
+            sending = parse("client", str(client))
+            first = sending.first - network.repetition * sending.batches
+            levels["client"] = sending.model_copy(update={"first": first})
+            victims = sending.victims
+        numbers = rows["victim"] + network.repetition * victims
+        joined.append(rows.assign(victim=numbers, **{k: str(v) for k, v in levels.items()}))
+    return pd.concat(joined)

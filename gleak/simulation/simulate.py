@@ -83,17 +83,17 @@ def simulate_clients(
 def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarray:
     """Draw the positions of every victim's samples in the split.
 
-    A victim's batch does not depend on the number of victims. Batches are disjoint until the split
-    is used up, except those of victims with the same batch (`ClientSpec.repeats`). If samples are
-    drawn from a number of classes (`ClientSpec.classes`), each victim draws independently, and
-    batches may overlap. With unique labels the classes of a batch are random. Shapes: labels of the
-    split (M), result (V, N).
+    A victim's batch depends on its number, from `ClientSpec.first` on, not on that of victims.
+    Batches are disjoint until the split is used up, except those of victims with the same batch
+    (`ClientSpec.repeats`). If samples are drawn from a number of classes (`ClientSpec.classes`),
+    each victim draws independently, and batches may overlap. With unique labels the classes of a
+    batch are random. Shapes: labels of the split (M), result (V, N).
 
     Raises:
         IncompatibleError: a victim's classes have too few samples for a batch.
     """
     batches = []
-    for victim in range(client.victims // client.repeats):
+    for victim in range(client.first, client.first + client.batches):
         if client.labels == "unique":
             batches.append(_unique_batch(labels, client.batch_size, victim, seed))
         elif client.classes is not None:

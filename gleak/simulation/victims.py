@@ -62,6 +62,7 @@ class Streams:
         """Return the stream of a victim's client, ``member``, in round ``number``."""
         round_key = (number,) if self.client.rounds > 1 else ()
         member_key = (member,) if self.clients_per_update > 1 else ()
+        victim += self.client.first * self.client.repeats
         return torch_stream(self.seed, purpose, victim, *round_key, *member_key)
 
 

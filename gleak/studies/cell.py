@@ -148,9 +148,13 @@ class Cell:
         return Cell({name: self.specs[name] for name in LEVELS[: LEVELS.index(level) + 1]})
 
     def repeated(self, number: int) -> Cell:
-        """Return the cell with another repetition of its training."""
+        """Return the cell with another repetition of its training, and other victims."""
         training = self.training.model_copy(update={"repetition": number})
-        return Cell({**self.specs, "training": training})
+        changed: dict[str, Spec] = {"training": training}
+        if "client" in self.specs:
+            first = self.client.first + number * self.client.batches
+            changed["client"] = self.client.model_copy(update={"first": first})
+        return Cell({**self.specs, **changed})
 
     def check(self) -> None:
         """Check the specs together, as far as is known before any job.

@@ -17,9 +17,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec
-from gleak.studies.axis_labels import AxisLabels, is_control, read_metric
+from gleak.studies.axis_labels import BLIND, AxisLabels, is_control, read_metric
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.figure_spec import Over, as_list, merge_controls
+from gleak.studies.gates import DEFENSE
 
 Verdict = Literal["holds", "fails", "cannot tell", "no data"]
 
@@ -250,6 +251,39 @@ class Closeness(OrderedExpectation):
         return [ClaimedRange(i, 0, low=-self.within, high=self.within) for i in others]
 
 
+class Hides(Expectation):
+    """A defence hides what an attack finds without it, by the gates of the grid.
+
+    The attack is at most a margin above blind, and is above it at a weaker strength of the defence
+    (`gleak.studies.gates`).
+
+    Args:
+        hides: the defence.
+        attack: that is compared with blind.
+        margin: of the metric, from the gates.
+    """
+
+    hides: str
+    attack: str
+    margin: float
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fix_defense(cls, written: dict[str, Any]) -> dict[str, Any]:
+        where = {**written.get("where", {}), DEFENSE: written.get("hides")}
+        return {**written, "where": where}
+
+    @property
+    def compared(self) -> tuple[str, list[str]]:
+        return "attack", [BLIND, self.attack]
+
+    @property
+    def comparisons(self) -> Sequence[ClaimedRange]:
+        if read_metric(self.metric).better == "higher":
+            return [ClaimedRange(1, 0, high=self.margin)]
+        return [ClaimedRange(1, 0, low=-self.margin)]
+
+
 class Bound(Expectation):
     """The mean of each cell is at least or at most a number."""
 
@@ -262,6 +296,7 @@ class Bound(Expectation):
 
 
 SORTS: Mapping[str, type[Expectation]] = {
+    "hides": Hides,
     "trend": Trend,
     "within": Closeness,
     "above": Baseline,
@@ -286,8 +321,8 @@ def sort_of(written: Mapping[str, Any]) -> type[Expectation]:
         if key in written:
             return cls
     raise SpecError(
-        "claims nothing: give along and order, or also trend, within, above or below, or at_least "
-        "or at_most"
+        "claims nothing: give along and order, or also trend, within, above or below, or hides, or "
+        "at_least or at_most"
     )
 
 

@@ -15,6 +15,7 @@ from gleak.core.spec import Spec, build_spec, parameter
 from gleak.knowledge.base import Pretraining
 from gleak.studies.axis_labels import Axis, AxisLabels, check_axis, is_control
 from gleak.studies.cell import Cell
+from gleak.studies.gates import Gates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +54,7 @@ class FigureData:
         shown: cells whose reconstructions the figure shows.
         trained: files of the knowledge whose training the figure shows, in its order.
         conditions: of its cells, printed below the figure: heading -> text.
+        gates: of its first grid.
     """
 
     scores: pd.DataFrame
@@ -61,6 +63,7 @@ class FigureData:
     shown: Sequence[Shown] = ()
     trained: Sequence[Path] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
+    gates: Gates | None = None
 
 
 def _replaced(value: Any, names: Instead) -> Any:

@@ -17,6 +17,7 @@ from gleak.core.spec import Spec, format_value
 from gleak.studies.axis_labels import BLIND, AxisLabels, bare, check_axis, read_spec
 from gleak.studies.axis_values import AxisReader, AxisValue, Variants
 from gleak.studies.cell import LEVELS, SCORED_BY, TRUTH, Cell, levels_of, levels_of_truth
+from gleak.studies.gates import Gates
 from gleak.studies.own_models import check_own_model, is_own
 from gleak.studies.search.declaration import OWN_SPLIT, SpecSearch
 from gleak.studies.study_file import Axes, GridFile
@@ -84,7 +85,8 @@ class Grid:
         names: values of each level and what they are called.
         searches: attack -> the search that it comes from.
         refused: what would be among the cells and truths if its specs did fit together.
-        networks: independent repetitions of each cell's training.
+        networks: independent repetitions of each cell's training, each with victims of its own.
+        gates: of verdicts on its defences.
     """
 
     name: str
@@ -96,10 +98,11 @@ class Grid:
     refused: tuple[Refusal, ...] = ()
     weak: tuple[Weak, ...] = ()
     networks: int = 1
+    gates: Gates | None = None
 
     @property
     def repeated(self) -> list[Cell]:
-        """The cells, each once for every repetition of its training."""
+        """The cells, each once for every repetition of its training (`Cell.repeated`)."""
         if self.networks == 1:
             return self.cells
         return [cell.repeated(number) for cell in self.cells for number in range(self.networks)]
@@ -232,6 +235,7 @@ class GridReader:
             refused=(*refused, *without_truth),
             weak=_read_weak(rows, written, variants, where),
             networks=networks,
+            gates=self.file.gates,
         )
 
 
@@ -390,8 +394,6 @@ def _proxies(
 def _check_networks(cells: Iterable[Cell], networks: int) -> None:
     """Check that the trainings of cells can be repeated, with other parameters each time."""
     for cell in cells if networks > 1 else ():
-        if "client" in cell.specs:
-            raise SpecError("only grids that end with the training or the crafting have networks")
         if getattr(cell.training, "repetition", None) != 0:
             raise SpecError(f"training {cell.training} cannot be repeated; see gleak list training")
         cell.repeated(networks - 1).check()

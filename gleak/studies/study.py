@@ -22,7 +22,7 @@ from gleak.studies.axis_labels import AxisLabels, read_metric
 from gleak.studies.axis_values import AxisReader
 from gleak.studies.captions import caption, summarise_conditions
 from gleak.studies.cell import Cell
-from gleak.studies.claims import Expectation, sort_of, written_claims
+from gleak.studies.claims import Expectation, Hides, sort_of, written_claims
 from gleak.studies.figure_spec import FigureSpec, GridFigure, Instead
 from gleak.studies.grid import Grid, GridReader, Refusal, check_labels
 from gleak.studies.search.chosen import Adopted, chosen_file, read_choices
@@ -318,6 +318,9 @@ class _StudyReader:
         for name, file in files.items():
             with error_context(f"{self.where}, grid {name!r}, labels"):
                 check_labels(file.labels, self._names([name]))
+            if file.gates is not None:
+                with error_context(f"{self.where}, grid {name!r}, gates"):
+                    file.gates.check(self._names([name]))
         with error_context(f"{self.where}, labels"):
             check_labels(self.file.labels, self._names(self.grids))
         with error_context(self.where):
@@ -361,13 +364,23 @@ class _StudyReader:
     def _expectation(self, written: Mapping[str, Any], number: int) -> Expectation:
         where = f"{self.where}, expect {written.get('id', number)!r}"
         with error_context(where):
-            expectation = read_model(sort_of(written), written, "expectation")
-            judged = _known("grid", expectation.grid, self.grids)
+            judged = _known("grid", str(written.get("grid")), self.grids)
+            if (kind := sort_of(written)) is Hides:
+                written = {**written, "margin": self._margin(written)}
+            expectation = read_model(kind, written, "expectation")
             expectation.check(self._names([expectation.grid]))
         for scale in self.scales:
             with error_context(f"{where}, scale {scale!r}"):
                 expectation.groups(judged[scale].names, judged[scale].scored_cells)
         return expectation
+
+    def _margin(self, written: Mapping[str, Any]) -> float:
+        """Return the margin that the gates of a claim's grid have for its metric."""
+        gates, metric = self.grid_readers[written["grid"]]["paper"].file.gates, written["metric"]
+        margin = None if gates is None else gates.margin(metric)
+        if margin is None:
+            raise SpecError(f"the grid has no gates with a margin of {metric!r}; add them")
+        return margin
 
 
 def _with_grid(scales: Mapping[str, Grid], scale: str, grid: Grid) -> AtScales[Grid]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from gleak.core.errors import SpecError, nearest
 from gleak.core.settings import NO_GPU_SCALE, Scale
 from gleak.core.spec import FILE_NAME
+from gleak.studies.gates import Gates
 
 Name = Annotated[str, Field(pattern=FILE_NAME)]
 """Name of a grid, figure or search; used in file names."""
@@ -71,8 +72,8 @@ class Axes(Written):
     )
     networks: int | None = Field(
         None,
-        description="independent repetitions of the training of each cell, which count as its "
-        "victims; of grids that end with the training or the crafting",
+        description="independent repetitions of the training of each cell; each counts as a "
+        "victim or, in grids that end with the attack, has victims of its own",
         ge=1,
     )
     no_better_than_blind: list[NoBetterThanBlind] | None = Field(
@@ -92,6 +93,9 @@ class GridFile(Axes):
     )
     labels: dict[str, str] = Field(
         {}, description="a spec, name, metric or axis -> its label in figures"
+    )
+    gates: Gates | None = Field(
+        None, description="what must be true before a defence is said to hide; see the guide"
     )
     quick: Axes | None = None
     small: Axes | None = None

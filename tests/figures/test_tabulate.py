@@ -10,7 +10,7 @@ import pytest
 from gleak.core.errors import ArtifactError
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import COLUMNS, read_scores
-from tests.score_tables import Scored, WriteScores
+from tests.score_tables import MakeCell, Scored, WriteScores
 
 
 def test_the_order_of_files_does_not_matter(scored: Scored, write: WriteScores, tmp_path: Path):
@@ -65,7 +65,7 @@ def test_what_was_refused_has_a_row_with_its_reason(
 def test_each_network_is_a_victim_of_its_cell(scored: Scored, write: WriteScores, tmp_path: Path):
     trainings = ["untrained", "untrained+repetition=1"]
     files = [
-        write(f"{place}.csv", scored("test_accuracy", [float(place)], training=text))
+        write(f"{place}.csv", scored("test_accuracy", [float(place)], training=text, client=""))
         for place, text in enumerate(trainings)
     ]
     table = tabulate(files, tmp_path / "scores.csv", networks=2)
@@ -73,3 +73,22 @@ def test_each_network_is_a_victim_of_its_cell(scored: Scored, write: WriteScores
         ["untrained", 0, 0.0],
         ["untrained", 1, 1.0],
     ]
+
+
+def test_victims_of_all_networks_are_those_of_one_cell(
+    scored: Scored, write: WriteScores, cell: MakeCell, tmp_path: Path
+):
+    asked = cell(client="fedsgd+victims=4+repeats=2")
+    levels = [asked.repeated(number).strings() for number in range(2)]
+    assert [one["client"] for one in levels] == [
+        "fedsgd+victims=4+repeats=2",
+        "fedsgd+victims=4+repeats=2+first=2",
+    ]
+    files = [
+        write(f"{place}.csv", scored("mse", [[float(4 * place + i)] for i in range(4)], **texts))
+        for place, texts in enumerate(levels)
+    ]
+    table = tabulate(files, tmp_path / "scores.csv", networks=2)
+    assert table["victim"].tolist() == table["value"].tolist() == [*range(8)]
+    assert set(table["client"]) == {str(asked.client)}
+    assert set(table["training"]) == {"untrained"}

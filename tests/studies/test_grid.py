@@ -297,10 +297,15 @@ def test_each_network_has_an_independent_training():
     assert trainings == 2 * ["central", "central+repetition=1", "central+repetition=2"]
 
 
+def test_each_attacked_network_has_victims_of_its_own():
+    found = grid(client="fedsgd+victims=3+first=1", attack="cpl", networks=2)
+    clients = [cell.strings()["client"] for cell in found.repeated]
+    assert clients == 2 * ["fedsgd+victims=3+first=1", "fedsgd+victims=3+first=4"]
+
+
 @pytest.mark.parametrize(
     ("make", "fields", "message"),
     [
-        (grid, {}, "only grids that end with the training or the crafting"),
         (models, {"training": "untrained+repetition=1"}, "cannot be repeated"),
         (models, {"training": "captured"}, "cannot be repeated"),
         (models, {"training": "pretrained+weights=own.pth"}, "have the same parameters"),

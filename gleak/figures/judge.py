@@ -24,8 +24,8 @@ from gleak.figures.evidence import (
     needed,
     none_above_blind,
 )
-from gleak.figures.leaks import NO_CONTROL, UNDER_ATTACKED, Finding, find_leaks
 from gleak.figures.intervals import FEWEST
+from gleak.figures.leaks import NO_CONTROL, UNDER_ATTACKED, Finding, find_leaks
 from gleak.figures.published import empty_published, published_values, read_published
 from gleak.figures.statistics import (
     CELL,

@@ -117,6 +117,9 @@ class FigureSpec(Spec):
         for names, cells in grids:
             self.check(names, cells)
 
+    def check_gates(self, gates: Gates | None) -> None:
+        """Check that the gates of its first grid have what it needs; None if there are none."""
+
     def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         """Check that a grid has what the figure needs.
 

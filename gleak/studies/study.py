@@ -24,6 +24,7 @@ from gleak.studies.captions import caption, summarise_conditions
 from gleak.studies.cell import Cell
 from gleak.studies.claims import Expectation, Hides, sort_of, written_claims
 from gleak.studies.figure_spec import FigureSpec, GridFigure, Instead
+from gleak.studies.gates import Gates
 from gleak.studies.grid import Grid, GridReader, Refusal, check_labels
 from gleak.studies.search.chosen import Adopted, chosen_file, read_choices
 from gleak.studies.search.declaration import SearchFile, SpecSearch, read_search
@@ -347,6 +348,8 @@ class _StudyReader:
                 raise SpecError(f"key 'kind' is {fault}; valid: {', '.join(load('figure'))}")
             figure = cast(FigureSpec, build_spec(find("figure", kind), fields))
             drawn = [_known("grid", grid, self.grids) for grid in figure.grids]
+            if figure.grids:
+                figure.check_gates(self._gates(figure.grids[0]))
         for scale in self.scales:
             with error_context(f"{where}, scale {scale!r}"):
                 figure.check_together([(g[scale].names, g[scale].scored_cells) for g in drawn])
@@ -374,9 +377,12 @@ class _StudyReader:
                 expectation.groups(judged[scale].names, judged[scale].scored_cells)
         return expectation
 
+    def _gates(self, grid: str) -> Gates | None:
+        return self.grid_readers[grid]["paper"].file.gates
+
     def _margin(self, written: Mapping[str, Any]) -> float:
         """Return the margin that the gates of a claim's grid have for its metric."""
-        gates, metric = self.grid_readers[written["grid"]]["paper"].file.gates, written["metric"]
+        gates, metric = self._gates(written["grid"]), written["metric"]
         margin = None if gates is None else gates.margin(metric)
         if margin is None:
             raise SpecError(f"the grid has no gates with a margin of {metric!r}; add them")

@@ -17,6 +17,7 @@ from gleak.figures.intervals import (
     Rates,
     batches_needed,
     clopper_pearson,
+    clustered,
     independent_difference,
     mean_interval,
     mean_of,
@@ -206,3 +207,41 @@ def test_intervals_cover_the_mean_as_often_as_they_say(name: str, n: int, repeat
     random = np.random.default_rng(4)
     intervals = [mean_interval(draw(random, n)) for _ in range(repeats)]
     assert 0.93 <= np.mean([low <= mean <= high for low, high in intervals]) <= 0.97
+
+
+def test_of_one_network_the_interval_is_that_over_its_batches():
+    alone = mean_of(np.arange(8.0), binary=False)
+    assert clustered(alone, np.array([3.5])) is alone
+    assert clustered(alone, np.empty(0)) is alone
+
+
+def test_networks_that_differ_widen_the_interval_to_students_over_their_means():
+    values = np.repeat([10.0, 20.0, 30.0, 40.0, 50.0], 6) + np.tile(np.linspace(-1, 1, 6), 5)
+    means = values.reshape(5, 6).mean(1)
+    batches = mean_of(values, binary=False)
+    found = clustered(batches, means)
+    student = ttest_1samp(means, 0).confidence_interval(0.95)
+    assert found.interval() == pytest.approx((student.low, student.high))
+    assert (found.value, found.n) == (pytest.approx(30.0), 30)
+    assert found.at(60, 0.95).high - found.value < found.interval().high - found.value
+
+
+def test_equal_networks_do_not_narrow_an_exact_interval():
+    rates = mean_of(np.ones(30), binary=True)
+    assert clustered(rates, np.ones(5)).interval() == rates.interval()
+    assert rates.interval().low < 1
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_mean_over_networks_that_have_more_in_common():
+    """Five networks of six batches, with as much variance between them as within."""
+    random, repeats = np.random.default_rng(4), 1000
+    inside = ignoring = 0
+    for _ in range(repeats):
+        values = random.normal(size=(5, 1)) + random.normal(size=(5, 6))
+        low, high = mean_interval(values.ravel(), networks=values.mean(1))
+        inside += low <= 0 <= high
+        low, high = mean_interval(values.ravel())
+        ignoring += low <= 0 <= high
+    assert inside / repeats >= 0.94
+    assert ignoring / repeats < 0.8

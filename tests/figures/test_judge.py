@@ -15,6 +15,7 @@ from gleak.core.errors import GleakError, SpecError
 from gleak.figures.judge import (
     COLUMNS,
     compare_with_blind,
+    describe_needed,
     judge_study,
     warn_of_weak_attacks,
     write_page,
@@ -129,6 +130,79 @@ def test_reconstructions_no_better_than_blind_are_not_compared(
     table = judge_study(study, "quick", {"attacks": path}, tmp_path)
     assert set(table["verdict"]) == {verdict}
     assert set(table["needed"]) == {"stronger attacks" if verdict == "cannot tell" else ""}
+
+
+STRENGTHS = ["gaussian+std=1e-3", "gaussian", "gaussian+std=0.1"]
+GATES = {"margins": {"psnr": 1}, "strengths": [STRENGTHS]}
+HIDDEN = {"metric": "psnr", "hides": STRENGTHS[2], "attack": "cpl"}
+
+
+@pytest.fixture
+def judge_leaks(tmp_path: Path, scored: Scored, write: WriteScores) -> Callable[..., pd.Series]:
+    """The verdict on a claim, from the mean PSNR under each defence; blind has 12 dB."""
+
+    def judge(claim: dict[str, Any], leaks: list[float], n: int = 8) -> pd.Series:
+        defenses = ["none", *STRENGTHS]
+        axes = {"defense": defenses, "attack": "cpl", "quick": {"dataset": "digits"}}
+        study = make_study(tmp_path, [claim], **axes, gates=GATES)
+        tables = [
+            scored("psnr", [[level + v] for v in VICTIMS[:n]], defense=defense, attack=attack)
+            for defense, leak in zip(defenses, leaks, strict=True)
+            for attack, level in (("cpl", leak), ("blind", 12.0))
+        ]
+        path = write("scores/attacks.csv", *tables)
+        return judge_study(study, "quick", {"attacks": path}, tmp_path).iloc[0]
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("leaks", "verdict", "needed"),
+    [
+        ([40, 30, 20, 12.1], "holds", ""),
+        ([40, 30, 20, 4], "holds", ""),
+        ([40, 30, 20, 15], "fails", ""),
+        ([40, 12, 12, 12], "cannot tell", "a weaker strength that leaks"),
+        ([20, 30, 20, 12], "cannot tell", "under-attacked"),
+    ],
+)
+def test_a_defence_hides_if_its_attack_succeeds_at_a_weaker_strength(
+    judge_leaks: Callable[..., pd.Series], leaks: list[float], verdict: str, needed: str
+) -> None:
+    row = judge_leaks(HIDDEN, leaks)
+    assert (row["verdict"], row["needed"]) == (verdict, needed)
+    assert row["compared"] == "cpl - blind"
+
+
+def test_a_cell_that_is_under_attacked_is_not_compared(judge_leaks: Callable[..., pd.Series]):
+    claim = {"metric": "psnr", "along": "defense", "order": [STRENGTHS[2], "none"]}
+    assert judge_leaks(claim, [40, 30, 20, 12])["verdict"] == "holds"
+    row = judge_leaks(claim, [20, 30, 20, 12])
+    assert (row["verdict"], row["needed"]) == ("cannot tell", "under-attacked")
+    assert describe_needed(row["needed"]).startswith("under-attacked: the same victims leak more")
+
+
+def test_few_victims_are_missing_first(judge_leaks: Callable[..., pd.Series]):
+    row = judge_leaks(HIDDEN, [40, 30, 20, 12], n=4)
+    assert row["verdict"] == "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({}, "expect 'e0': the grid has no gates with a margin of 'psnr'; add them"),
+        ({"gates": {**GATES, "margins": {"ssim": 0.1}}}, "no gates with a margin of 'psnr'"),
+        ({"gates": {**GATES, "margins": {"nonsense": 1}}}, "gates: .*nonsense"),
+        ({"gates": {**GATES, "strengths": [["laplace"]]}}, "the grid has no defense 'laplace'"),
+        ({"gates": {**GATES, "reference": "topk"}}, "the grid has no defense 'topk' at any scale"),
+        ({"gates": GATES, "controls": []}, "the grid has no control 'blind'"),
+    ],
+)
+def test_gates_that_do_not_fit_are_refused_before_anything_runs(
+    tmp_path: Path, fields: dict[str, Any], fault: str
+):
+    with pytest.raises(SpecError, match=fault):
+        make_study(tmp_path, [HIDDEN], **{"defense": ["none", *STRENGTHS], **fields})
 
 
 def test_a_trend_along_defences(judge: Callable[..., pd.DataFrame]):

@@ -29,6 +29,15 @@ def test_a_victims_batch_does_not_depend_on_their_number(
     assert np.array_equal(some, all_of_them[:few])
 
 
+@given(rules, st.integers(0, 9), st.integers(1, 9), st.integers(1, 5), seeds)
+def test_later_victims_have_the_batches_that_are_left_to_them(
+    rule: str, first: int, victims: int, size: int, seed: int
+) -> None:
+    every = draw_batches(client(rule, first + victims, size), LABELS, seed)
+    later = parse("client", f"{client(rule, victims, size)}+first={first}")
+    assert np.array_equal(draw_batches(later, LABELS, seed), every[first:])
+
+
 @given(rules, st.integers(1, 12), st.integers(1, 5), seeds)
 def test_no_sample_is_held_twice_while_the_split_lasts(
     rule: str, victims: int, size: int, seed: int

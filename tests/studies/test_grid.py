@@ -299,8 +299,11 @@ def test_each_network_has_an_independent_training():
 
 def test_each_attacked_network_has_victims_of_its_own():
     found = grid(client="fedsgd+victims=3+first=1", attack="cpl", networks=2)
-    clients = [cell.strings()["client"] for cell in found.repeated]
-    assert clients == 2 * ["fedsgd+victims=3+first=1", "fedsgd+victims=3+first=4"]
+    cells = [cell.strings() for cell in found.repeated]
+    assert {(cell["training"], cell["client"]) for cell in cells} == {
+        ("untrained+init=uniform", "fedsgd+victims=3+first=1"),
+        ("untrained+init=uniform+repetition=1", "fedsgd+victims=3+first=4"),
+    }
 
 
 @pytest.mark.parametrize(

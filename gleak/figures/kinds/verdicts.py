@@ -60,11 +60,16 @@ class Verdicts(GridFigure):
     def used_axes(self) -> Sequence[str]:
         return [*self.rows, *self.columns]
 
+    def check_gates(self, gates: Gates | None) -> None:
+        if gates is None or gates.margin(self.metric) is None:
+            raise SpecError(
+                f"grid {self.grid!r} has no gates with a margin of {self.metric!r}; add them"
+            )
+
     def draw(self, material: FigureData, stem: Path) -> None:
-        if material.gates is None or material.gates.margin(self.metric) is None:
-            raise SpecError(f"grid {self.grid!r} has no gates with a margin of {self.metric!r}")
+        assert material.gates is not None
         found = tabulate_findings(self, material, material.gates)
-        save_numbers(found[[*CELL, *NUMBERS]], stem)
+        save_numbers(found[[*CELL, *NUMBERS, "reason"]], stem)
         write_table(
             _lay_out(self, material.names, found),
             stem,
@@ -79,7 +84,7 @@ NUMBERS = ["verdict", "why", "above", "low", "high", "n"]
 
 
 def tabulate_findings(figure: Verdicts, material: FigureData, gates: Gates) -> pd.DataFrame:
-    """Return one row per cell shown: `CELL`, `NUMBERS`, ``cell`` and ``refused``, or NaN."""
+    """Return one row per cell shown: `CELL`, `NUMBERS`, ``cell``, ``reason`` of a refusal."""
     metric, names = read_metric(figure.metric), material.names
     values = values_by_cell(fill_with_blind(material.scores, metric), metric)
     findings, refused = find_leaks(gates, figure.metric, values, names), refusals(material.scores)
@@ -87,7 +92,7 @@ def tabulate_findings(figure: Verdicts, material: FigureData, gates: Gates) -> p
     rows = [_numbers(findings.get(cell)) for cell in shown["cell"]]
     told = [refused.get(tuple(levels_of(cell).values()), "") for cell in shown["cell"]]
     numbers = pd.DataFrame(rows, shown.index, columns=NUMBERS)
-    return shown.join(numbers).assign(refused=told)
+    return shown.join(numbers).assign(reason=told)
 
 
 def _numbers(finding: Finding | None) -> list[object]:
@@ -118,7 +123,7 @@ def _lay_out(figure: Verdicts, names: AxisLabels, found: pd.DataFrame) -> pd.Dat
 
 def _text(row: Row) -> str:
     if row["verdict"] == "no data":
-        return REFUSED if row["refused"] else DASH
+        return REFUSED if row["reason"] else DASH
     return f"{row['verdict']} [{format_number(row['low'])}, {format_number(row['high'])}]"
 
 
@@ -129,5 +134,5 @@ def _notes(figure: Verdicts, material: FigureData, found: pd.DataFrame) -> list[
     given = set(found["verdict"])
     notes += [f"{text}." for verdict, text in MEANING.items() if verdict in given]
     notes += [f"{DASH} no value."] if "no data" in given else []
-    reasons = [str(reason) for reason in found["refused"].unique() if reason]
+    reasons = [str(reason) for reason in found["reason"].unique() if reason]
     return notes + ([f"{REFUSED} {'; '.join(reasons)}."] if reasons else [])

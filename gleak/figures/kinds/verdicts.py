@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -109,10 +110,16 @@ def _lay_out(figure: Verdicts, names: AxisLabels, found: pd.DataFrame) -> pd.Dat
         read = map(Axis.read, axes)
         return tuple(axis.label_alone(names, axis.spec(row["cell"])) for axis in read)
 
+    def place(axes: Sequence[str], row: Row) -> list[int]:
+        read = map(Axis.read, axes)
+        return [names.axis(axis.level).index(axis.spec(row["cell"])) for axis in read]
+
     rows = records(found)
     texts = {(label(figure.rows, row), label(figure.columns, row)): _text(row) for row in rows}
-    lines = list(dict.fromkeys(label(figure.rows, row) for row in rows))
-    heads = list(dict.fromkeys(label(figure.columns, row) for row in rows))
+    lines, heads = (
+        list(dict.fromkeys(label(axes, row) for row in sorted(rows, key=partial(place, axes))))
+        for axes in (figure.rows, figure.columns)
+    )
     titles = [Axis.read(text).title(names) for text in figure.rows]
     return pd.DataFrame(
         [[texts.get((line, head), DASH) for head in heads] for line in lines],

@@ -54,6 +54,8 @@ def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) 
         for heading, text in part.items():
             texts.setdefault(heading, []).append(text)
     texts.pop("Attacks", None)
+    if several := [str(grid.networks) for grid in grids if grid.networks > 1]:
+        texts["Networks of each cell"] = several
     for search in (search for grid in grids for search in _not_adopted(figure, grid)):
         texts[f"Search {search.name} not adopted"] = ["base attack"]
     told = {heading: "; ".join(dict.fromkeys(several)) for heading, several in texts.items()}

@@ -260,12 +260,12 @@ class Hides(Expectation):
     Args:
         hides: the defence.
         attack: that is compared with blind.
-        margin: of the metric, from the gates.
+        margin: of the metric; the study takes it from the gates.
     """
 
     hides: str
     attack: str
-    margin: float
+    margin: float = Field(0.0, ge=0)
 
     @model_validator(mode="before")
     @classmethod

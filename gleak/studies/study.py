@@ -382,6 +382,8 @@ class _StudyReader:
 
     def _margin(self, written: Mapping[str, Any]) -> float:
         """Return the margin that the gates of a claim's grid have for its metric."""
+        if "margin" in written:
+            raise SpecError("margin: that of the grid's gates counts; leave it out here")
         gates, metric = self._gates(written["grid"]), written["metric"]
         margin = None if gates is None else gates.margin(metric)
         if margin is None:

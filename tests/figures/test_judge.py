@@ -205,6 +205,11 @@ def test_gates_that_do_not_fit_are_refused_before_anything_runs(
         make_study(tmp_path, [HIDDEN], **{"defense": ["none", *STRENGTHS], **fields})
 
 
+def test_a_claim_that_a_defence_hides_has_no_margin_of_its_own(tmp_path: Path):
+    with pytest.raises(SpecError, match="that of the grid's gates counts; leave it out"):
+        make_study(tmp_path, [{**HIDDEN, "margin": 2}], defense=["none", *STRENGTHS], gates=GATES)
+
+
 def test_a_trend_along_defences(judge: Callable[..., pd.DataFrame]):
     table = judge({"along": "defense", "trend": "rises", "order": ["none", "gaussian"]})
     assert table["verdict"].tolist() == ["holds"] * 4

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Loss = Literal["cross_entropy", "nll_raw"]
+Clipping = Literal["update", "parameter"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class Protocol:
         loss: see `gleak.models.differentiation`.
         batch_norm: "training" if clients normalise by the statistics of their batches; None if they
             do so by the running statistics.
+        clipping: what a defence multiplies by a factor that the server does not know: the whole
+            update, or each parameter; None: nothing.
         epochs: number of passes of the rounds over all samples of a client.
     """
 
@@ -41,6 +44,7 @@ class Protocol:
     loss: Loss = "cross_entropy"
     batch_norm: str | None = None
     epochs: int = 1
+    clipping: Clipping | None = None
 
     @property
     def update_scale(self) -> float:

@@ -83,7 +83,9 @@ def import_capture(
     )
     artifacts: dict[str, Artifact] = {
         MODEL: with_state(model, network),
-        UPDATE: Update(spec=str(cell), update=update, protocol=cell.client.protocol),
+        UPDATE: Update(
+            spec=str(cell), update=update, protocol=cell.defense.protocol_of(cell.client)
+        ),
     }
     comparison = None
     if files.truth:

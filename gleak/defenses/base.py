@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from gleak.artifacts.encodings import Dense, Encoded
+from gleak.artifacts.protocol import Clipping, Protocol
 from gleak.clients.base import ClientSpec
 from gleak.clients.gradient_descent import LocalGradient
 from gleak.core.errors import IncompatibleError
@@ -27,6 +29,15 @@ class DefenseSpec(Spec):
 
     kind: ClassVar[str] = "defense"
     takes_single_samples: ClassVar[bool] = False
+
+    @property
+    def clipping(self) -> Clipping | None:
+        """What the defence multiplies by a factor that the server does not know; None: nothing."""
+        return None
+
+    def protocol_of(self, client: ClientSpec) -> Protocol:
+        """Return what a server knows about the training of clients under the defence."""
+        return replace(client.protocol, clipping=self.clipping)
 
     @property
     def scale_dependent(self) -> bool:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from gleak.artifacts.encodings import Encoded
-from gleak.artifacts.protocol import Loss
+from gleak.artifacts.protocol import Clipping, Loss
 from gleak.clients.gradient_descent import LocalGradient
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -76,6 +76,10 @@ class DifferentialPrivacy(DefenseSpec):
                 "sigma=DEVIATION, or sigma=none+noise_multiplier=MULTIPLIER"
             )
         return self
+
+    @property
+    def clipping(self) -> Clipping:
+        return "update"
 
     @property
     def deviation(self) -> float:
@@ -171,6 +175,10 @@ class FedCDP(DefenseSpec):
                 "snr=none+sigma=MULTIPLIER"
             )
         return self
+
+    @property
+    def clipping(self) -> Clipping:
+        return "parameter"
 
     @property
     def data_dependent_noise(self) -> bool:

@@ -73,8 +73,12 @@ def simulate_clients(
         perturbation=observed.perturbations,
         sent_bytes=observed.sent_bytes,
     )
-    protocol, update, broadcasts = client.protocol, observed.update, observed.broadcast
-    sent = Update(spec=spec, protocol=protocol, update=update, broadcast=broadcasts)
+    sent = Update(
+        spec=spec,
+        protocol=defense.protocol_of(client),
+        update=observed.update,
+        broadcast=observed.broadcast,
+    )
     sent.write(folder / "update.h5")
     free = free_positions(dataset, private, client.split)
     write_truth(dataset, private, statistics, free, folder, seed)

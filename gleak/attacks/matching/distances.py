@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
 from gleak.artifacts import encodings
+from gleak.artifacts.protocol import Clipping
 from gleak.attacks.matching.pieces import FLOOR, FormedPiece, Pair, Piece, rows
+from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
@@ -29,6 +31,10 @@ class DistanceSpec(Spec):
     """True if the distance depends on the code in which the gradient was sent."""
     joins_parameters: ClassVar[bool] = True
     """True if the gradients of several parameters may be measured as one vector."""
+
+    def of(self, observation: Observation) -> Self:
+        """Return the distance for what was observed."""
+        return self
 
     @abstractmethod
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
@@ -114,12 +120,17 @@ class Likelihood(DistanceSpec):
 class EstimatedScale(DistanceSpec):
     """Base class of distances from what was sent by clients that may have scaled their gradient.
 
-    A server receives u = c g + noise, with the gradient g of the samples and an unknown scale
-    c >= 0, here that of least squares. What the encoding shows is used: values that were not sent
-    do not count, products with a basis are compared in this basis, and rounded values and signs
-    have no error inside their cells, and no unknown scale. Squared errors of each parameter, and
-    numbers of values, have Shape (parameters, V).
+    A server receives u = c g + noise, with the gradient g of the samples and a scale c that is 1,
+    or unknown if clients clip their update, or each of its parameters (``clipping``): then it is
+    that of least squares. What the encoding shows is used: values that were not sent do not count,
+    products with a basis are compared in this basis, and rounded values and signs have no error
+    inside their cells, and no unknown scale. Squared errors of each parameter, and numbers of
+    values, have Shape (parameters, V).
     """
+
+    clipping: Clipping | None = parameter(
+        None, "what clients multiply by an unknown factor; set by what is observed", source="ours"
+    )
 
     reads_codes: ClassVar[bool] = True
     joins_parameters: ClassVar[bool] = False
@@ -127,14 +138,27 @@ class EstimatedScale(DistanceSpec):
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         parts = cast("Sequence[Piece]", pieces)
         with torch.no_grad():
-            inner = total([part.inner() for part in parts])
-            norm = total([part.squared_norm() for part in parts])
-            factor = (inner / norm.clamp_min(FLOOR)).clamp_min(0)
             power = total([part.target_squared_norm() for part in parts])
+            factors = self._factors(parts)
         counts = torch.stack([part.counts for part in parts])
         unit = (power / counts.sum(0).clamp_min(1)).clamp_min(FLOOR)
-        errors = torch.stack([part.scaled(factor).squared_error() for part in parts])
+        if factors is not None:
+            parts = [part.scaled(own) for part, own in zip(parts, factors, strict=True)]
+        errors = torch.stack([part.squared_error() for part in parts])
         return self.of_errors(errors / unit, counts)
+
+    def of(self, observation: Observation) -> Self:
+        return self.model_copy(update={"clipping": observation.protocol.clipping})
+
+    def _factors(self, parts: Sequence[Piece]) -> torch.Tensor | None:
+        """Return the scale of each parameter's gradient, Shape (parameters, V); None for ones."""
+        if self.clipping is None:
+            return None
+        inner = torch.stack([part.inner() for part in parts])
+        norm = torch.stack([part.squared_norm() for part in parts])
+        if self.clipping == "update":
+            inner, norm = (values.sum(0).expand_as(values) for values in (inner, norm))
+        return (inner / norm.clamp_min(FLOOR)).clamp_min(0)
 
     @abstractmethod
     def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
@@ -180,7 +204,8 @@ class ProfileLikelihood(EstimatedScale):
     def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         values = counts.sum(0).clamp_min(1)
         mean = errors.sum(0) / values
-        excess = (errors / mean.clamp_min(FLOOR) - counts) / (counts + self.shared).clamp_min(FLOOR)
+        share = (errors - counts * mean) / (counts + self.shared).clamp_min(FLOOR)
+        excess = share / (mean + ROUNDING)
         own = ((counts + self.shared) / 2 * excess.log1p()).sum(0)
         return values / 2 * (1 + mean / ROUNDING).log() + own
 

@@ -62,6 +62,7 @@ class GradientMatching(Problem):
     def of(cls, observation: Observation, parts: Parts) -> Self:
         """Build the problem from an observation and the components of an attack."""
         observed = mean_gradients(observation)
+        parts = replace(parts, distance=parts.distance.of(observation))
         training = ClientTraining.of(observation, parts.client_model)
         cells: dict[str, QuantisationCell] = {}
         bases: dict[str, torch.Tensor] = {}

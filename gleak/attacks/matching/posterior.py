@@ -93,7 +93,8 @@ class Posterior:
 
     def squared_error(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Compute the error of what was sent relative to its mean square; Shape (V)."""
-        own = replace(self.problem.parts, distance=SquaredError(), priors=())
+        distance = SquaredError().of(self.observation)
+        own = replace(self.problem.parts, distance=distance, priors=())
         stated = replace(self, problem=replace(self.problem, parts=own, priors=()))
         return stated.criterion(inputs, labels)
 
@@ -163,6 +164,7 @@ class Posterior:
             observation = replace(observation, granted={**observation.granted, ESTIMATE: given})
             changed |= {"start": Estimate()}
         own = replace(self.problem.parts, **changed)
+        own = replace(own, distance=own.distance.of(observation))
         stated = replace(
             self.problem,
             parts=own,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, cast
 
 from gleak.artifacts import encodings
@@ -134,26 +134,26 @@ class EstimatedScale(DistanceSpec):
 
     reads_codes: ClassVar[bool] = True
     joins_parameters: ClassVar[bool] = False
+    unknowns: int = 0
 
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         parts = cast("Sequence[Piece]", pieces)
         with torch.no_grad():
             power = total([part.target_squared_norm() for part in parts])
-            factors = self._factors(parts)
-        counts = torch.stack([part.counts for part in parts])
-        unit = (power / counts.sum(0).clamp_min(1)).clamp_min(FLOOR)
-        if factors is not None:
-            parts = [part.scaled(own) for part, own in zip(parts, factors, strict=True)]
-        errors = torch.stack([part.squared_error() for part in parts])
-        return self.of_errors(errors / unit, counts)
+            sizes = torch.stack([part.counts for part in parts])
+            unit = (power / sizes.sum(0).clamp_min(1)).clamp_min(FLOOR)
+        if self.clipping is None:
+            return self.of_errors(*_errors(parts, unit))
+        factors = self._factors(parts)
+        scaled = [part.scaled(own) for part, own in zip(parts, factors.detach(), strict=True)]
+        logarithm = (sizes / sizes.sum(0).clamp_min(1) * factors.clamp_min(FLOOR).log()).sum(0)
+        return self.of_errors(*_errors(scaled, unit)) + self.unknowns * logarithm
 
     def of(self, observation: Observation) -> Self:
         return self.model_copy(update={"clipping": observation.protocol.clipping})
 
-    def _factors(self, parts: Sequence[Piece]) -> torch.Tensor | None:
-        """Return the scale of each parameter's gradient, Shape (parameters, V); None for ones."""
-        if self.clipping is None:
-            return None
+    def _factors(self, parts: Sequence[Piece]) -> torch.Tensor:
+        """Compute the scale of each parameter's gradient; Shape (parameters, V)."""
         inner = torch.stack([part.inner() for part in parts])
         norm = torch.stack([part.squared_norm() for part in parts])
         if self.clipping == "update":
@@ -167,6 +167,12 @@ class EstimatedScale(DistanceSpec):
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return 1: the distance has no unit; Shape (V)."""
         return observed[0].new_ones(len(observed[0]))
+
+
+def _errors(parts: Sequence[Piece], unit: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute squared errors in a unit, Shape (V), and how many values they are of; (E, V) each."""
+    errors, counts = zip(*(pair for part in parts for pair in part.squared_errors()), strict=True)
+    return torch.stack(errors) / unit, torch.stack(counts)
 
 
 @register("squared_error")
@@ -233,9 +239,9 @@ class QuantisationCell(ABC):
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Compute minus the logarithm of the probability of each value's code; Shape (V, M)."""
 
-    def squared_error(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Compute the squared distance of each value from what its code leaves open; (V, M)."""
-        return (gradient - target).square()
+    def residual(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Compute the distance of each value from those that its code leaves open; Shape (V, M)."""
+        return gradient - target
 
 
 @dataclass(frozen=True)
@@ -250,8 +256,9 @@ class NearestCell(QuantisationCell):
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (_levels(gradient - target, self.step) - 0.5).clamp_min(0).square()
 
-    def squared_error(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return ((gradient - target).abs() - self.step[:, None] / 2).clamp_min(0).square()
+    def residual(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        half = self.step[:, None] / 2
+        return gradient - gradient.clamp(target - half, target + half)
 
 
 @dataclass(frozen=True)
@@ -279,11 +286,11 @@ class SignCell(QuantisationCell):
     """
 
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        wrong = gradient.where(gradient.sign() != target.sign(), 0)
-        return wrong.square() / gradient.square().mean(1, keepdim=True).clamp_min(FLOOR)
+        return self.residual(gradient, target).square()
 
-    def squared_error(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return self.unlikelihood(gradient, target)
+    def residual(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        wrong = gradient.where(gradient.sign() != target.sign(), 0)
+        return wrong / gradient.square().mean(1, keepdim=True).clamp_min(FLOOR).sqrt()
 
 
 def _levels(values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
@@ -295,7 +302,7 @@ def _levels(values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
 class CodedPiece(FormedPiece):
     """Pair of gradients of which the observed one was sent in a code, ``cell``."""
 
-    cell: QuantisationCell
+    cell: QuantisationCell = field(kw_only=True)
 
     def unlikelihood(self) -> torch.Tensor:
         """Compute minus the logarithm of the probability of all codes; Shape (V)."""
@@ -305,15 +312,15 @@ class CodedPiece(FormedPiece):
         """Return the same pair: rounded values show the scale, and signs have none."""
         return self
 
-    def squared_error(self) -> torch.Tensor:
-        """Compute the squared distance of the dummy gradient from the cells; Shape (V)."""
-        return self.cell.squared_error(rows(self.gradient), rows(self.target)).sum(1)
+    def residual(self) -> torch.Tensor:
+        residual = self.cell.residual(rows(self.gradient), rows(self.target))
+        return residual.view_as(self.gradient)
 
 
 def coded(pieces: Sequence[Piece], cells: Mapping[str, QuantisationCell]) -> list[Piece]:
     """Add the codes of parameters to their pairs; those without one are unchanged."""
     return [
-        CodedPiece(piece.name, piece.formed().gradient, piece.formed().target, cells[piece.name])
+        CodedPiece(**vars(piece.formed()), cell=cells[piece.name])
         if piece.name in cells
         else piece
         for piece in pieces

@@ -11,6 +11,8 @@ from gleak.attacks.matching import kernels
 from gleak.core.lazy import torch
 
 FLOOR = 1e-30
+RIDGE = 1e-6
+"""Added to products of samples, relative to their mean square: samples may be equal."""
 
 
 class Pair(Protocol):
@@ -74,7 +76,8 @@ class Piece(Pair, Protocol):
     def within(self, sent: torch.Tensor) -> FormedPiece:
         """Return both gradients with all entries outside a mask, Shape (V, *shape), set to zero."""
         formed = self.formed()
-        return MaskedPiece(self.name, formed.gradient * sent, formed.target * sent, sent)
+        both = (formed.gradient * sent, formed.target * sent)
+        return FormedPiece(self.name, *both, inputs=formed.inputs, sent=sent)
 
     def projected(self, basis: torch.Tensor) -> Piece:
         """Return both gradients, as matrices, in a basis of their columns; Shape (V, rows, K)."""
@@ -89,9 +92,12 @@ class Piece(Pair, Protocol):
         """Return the pair with the dummy gradient of each victim multiplied; Shape (V)."""
         raise NotImplementedError
 
-    def squared_error(self) -> torch.Tensor:
-        """Compute the squared distance of the dummy gradient from what was sent; Shape (V)."""
-        return self.squared_distance()
+    def squared_errors(self) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+        """Compute squared errors of what was sent, and of how many values; Shape (V) each.
+
+        Errors in subspaces that may differ in size are apart.
+        """
+        return [(self.squared_distance(), self.counts)]
 
     @property
     def entries(self) -> int:
@@ -116,11 +122,21 @@ class Piece(Pair, Protocol):
 
 @dataclass(frozen=True)
 class FormedPiece(Piece):
-    """Pair with a materialised dummy gradient, attached to the graph of the dummy inputs."""
+    """Pair with a materialised dummy gradient, attached to the graph of the dummy inputs.
+
+    Args:
+        name: of the parameter.
+        gradient: the dummy gradient; Shape (V, *shape), as the target.
+        target: the observed gradient.
+        inputs: of a dense layer whose weight this is, Shape (V, N, in); None if they are not known.
+        sent: mask of the values that were sent; None: all of them.
+    """
 
     name: str
     gradient: torch.Tensor
     target: torch.Tensor
+    inputs: torch.Tensor | None = None
+    sent: torch.Tensor | None = None
 
     def formed(self) -> FormedPiece:
         return self
@@ -138,16 +154,54 @@ class FormedPiece(Piece):
     def squared_norm(self) -> torch.Tensor:
         return _sum_squares(self.gradient)
 
-
-@dataclass(frozen=True)
-class MaskedPiece(FormedPiece):
-    """Pair of gradients that are zero outside a mask of what was sent; Shape (V, *shape)."""
-
-    sent: torch.Tensor
-
     @property
     def counts(self) -> torch.Tensor:
-        return rows(self.sent).sum(1).to(self.target)
+        return super().counts if self.sent is None else rows(self.sent).sum(1).to(self.target)
+
+    def residual(self) -> torch.Tensor:
+        """Compute the error of every value of what was sent; Shape (V, *shape)."""
+        return self.gradient - self.target
+
+    def squared_errors(self) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+        residual = self.residual()
+        total = _sum_squares(residual)
+        if self.inputs is None or 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
+            return [(total, self.counts)]
+        along = residual @ self.inputs.mT
+        if self.sent is None:
+            gram = (self.inputs @ self.inputs.mT)[:, None]
+        else:
+            pairs = (self.inputs[:, :, None] * self.inputs[:, None]).flatten(1, 2)
+            gram = (self.sent.to(along) @ pairs.mT).unflatten(2, (self.inputs.shape[1],) * 2)
+        return split_errors(total, self.counts, along, gram)
+
+
+def split_errors(
+    total: torch.Tensor, counts: torch.Tensor, along: torch.Tensor, gram: torch.Tensor
+) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+    """Split the squared error of a dense layer's gradient by the span of the layer's inputs.
+
+    The gradient is D^T A. A unit that is active in place of another changes a row of it whatever
+    the samples A are, which is an error in their span.
+
+    Args:
+        total: squared error; Shape (V).
+        counts: number of values; Shape (V).
+        along: products of each row of the error with the inputs; Shape (V, out, N).
+        gram: products of the inputs with each other, over the values sent of each row; Shape (V,
+            out, N, N), or (V, 1, N, N) if all were sent.
+
+    Returns:
+        Errors in the span and outside of it, with their numbers of values.
+    """
+    samples = along.shape[2]
+    least = RIDGE * gram.diagonal(dim1=2, dim2=3).mean((1, 2))[:, None, None, None] + FLOOR
+    regular = gram + least * torch.eye(samples).to(gram)
+    explained = torch.linalg.solve(regular, along[..., None])[..., 0]
+    within = (explained * along).sum((1, 2)).clamp_min(0)
+    of_span = (counts / 2).clamp_max(samples * along.shape[1])
+    return [(within, of_span), ((total - within).clamp_min(0), counts - of_span)]
+
 
 
 @dataclass(frozen=True)
@@ -170,7 +224,8 @@ class OuterPiece(Piece):
     target: torch.Tensor
 
     def formed(self) -> FormedPiece:
-        return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
+        gradient = self.output_gradients.mT @ self.inputs
+        return FormedPiece(self.name, gradient, self.target, inputs=self.inputs)
 
     def scaled(self, factors: torch.Tensor) -> OuterPiece:
         return replace(self, output_gradients=self.output_gradients * factors[:, None, None])
@@ -184,6 +239,14 @@ class OuterPiece(Piece):
         factors = (self.inputs, self.output_gradients)
         total: torch.Tensor = derivatives().OuterResidual.apply(*factors, self.target)
         return total
+
+    def squared_errors(self) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+        total = self.squared_distance()
+        if 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
+            return [(total, self.counts)]
+        gram = self.inputs @ self.inputs.mT
+        along = self.output_gradients.mT @ gram - self.target @ self.inputs.mT
+        return split_errors(total, self.counts, along, gram[:, None])
 
     def inner(self) -> torch.Tensor:
         return ((self.inputs @ self.target.mT) * self.output_gradients).sum((1, 2))

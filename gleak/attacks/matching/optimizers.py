@@ -52,7 +52,7 @@ class ObjectiveFunction(Protocol):
 class OptimizerState(ABC):
     """State of an optimizer over V independent problems, advanced together.
 
-    Each row is a separate problem, and no row influences another.
+    Each row of its tensors with axes is a separate problem, and no row influences another.
     """
 
     number: int = 0
@@ -101,20 +101,23 @@ class OptimizerState(ABC):
             running: problems whose next points matter; Shape (V), a mask.
         """
 
-    @abstractmethod
     def keep(self, rows: torch.Tensor) -> None:
         """Drop all problems except these; Shape (W), indices or a mask."""
+        for name, value in self._by_row().items():
+            setattr(self, name, value[rows])
 
-    @abstractmethod
     def restart(self, rows: torch.Tensor) -> None:
-        """Reset the state of these problems; Shape (V), a mask."""
+        """Reset the state of these problems, to zero by default; Shape (V), a mask."""
+        for value in self._by_row().values():
+            value.masked_fill_(rows.view(-1, *[1] * (value.ndim - 1)), 0)
+
+    def _by_row(self) -> dict[str, torch.Tensor]:
+        values = vars(self).items()
+        return {name: one for name, one in values if isinstance(one, torch.Tensor) and one.ndim}
 
 
 class GradientState(OptimizerState):
-    """State of an optimizer that needs no more than the objective's gradients.
-
-    Its tensors with axes have a row for each problem, which a restart sets to zero.
-    """
+    """State of an optimizer that needs no more than the objective's gradients."""
 
     @abstractmethod
     def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
@@ -129,18 +132,6 @@ class GradientState(OptimizerState):
     ) -> torch.Tensor:
         return self.step(points, evaluation.gradient)
 
-    def keep(self, rows: torch.Tensor) -> None:
-        for name, value in self._by_row().items():
-            setattr(self, name, value[rows])
-
-    def restart(self, rows: torch.Tensor) -> None:
-        for value in self._by_row().values():
-            value.masked_fill_(rows.view(-1, *[1] * (value.ndim - 1)), 0)
-
-    def _by_row(self) -> dict[str, torch.Tensor]:
-        values = vars(self).items()
-        return {name: one for name, one in values if isinstance(one, torch.Tensor) and one.ndim}
-
 
 class OptimizerSpec(Spec):
     """Rule by which points move; one iteration may be several evaluations."""
@@ -148,6 +139,8 @@ class OptimizerSpec(Spec):
     kind: ClassVar[str] = "optimizer"
     needs_residuals: ClassVar[bool] = False
     """True if the rule needs the residuals of gradients, and not only the objective's gradient."""
+    steps_back: ClassVar[bool] = False
+    """True if the rule itself leaves points where the objective is not finite, or has risen."""
 
     @property
     def evaluations_per_iteration(self) -> int:

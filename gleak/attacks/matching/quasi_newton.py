@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gleak.attacks.matching.optimizers import GradientOptimizerSpec, GradientState
+from gleak.attacks.matching.optimizers import GradientOptimizerSpec, GradientState, OptimizerState
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -40,7 +40,7 @@ class LBFGS(GradientOptimizerSpec):
         return LBFGSState(points, self.lr, min(self.history, iterations * self.inner))
 
 
-class LBFGSState(GradientState):
+class Histories(OptimizerState):
     """Histories of V problems and the search directions computed from them.
 
     The inverse Hessian is applied in its compact form (Byrd, Nocedal and Schnabel 1994, Eq. 3.1):
@@ -48,17 +48,14 @@ class LBFGSState(GradientState):
     double precision. Pairs are stored in a circular buffer; triangles are sorted by age.
     """
 
-    def __init__(self, points: torch.Tensor, lr: float, history: int) -> None:
+    def __init__(self, points: torch.Tensor, history: int) -> None:
         victims, unknowns = points.shape
-        self.lr, self.history = lr, history
+        self.history = history
         self.pairs = points.new_zeros(victims, 2, min(history, 8), unknowns)
         self.steps_changes = points.new_zeros(victims, history, history).double()
         self.changes_changes = self.steps_changes.clone()
         self.count = points.new_zeros(victims).long()
         self.scale = points.new_ones(victims)
-        self.begun = points.new_zeros(victims).bool()
-        self.gradient = points.new_zeros(victims, unknowns)
-        self.taken = points.new_zeros(victims, unknowns)
 
     def prepare(self, release: Callable[[], None]) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
@@ -69,13 +66,22 @@ class LBFGSState(GradientState):
             self.pairs = torch.nn.functional.pad(self.pairs, (0, 0, 0, added))
         super().prepare(release)
 
-    def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
-        change = gradients - self.gradient
-        kept, slots = self._store(change)
+    def learn(
+        self, step: torch.Tensor, change: torch.Tensor, where: torch.Tensor, gradients: torch.Tensor
+    ) -> torch.Tensor:
+        """Store pairs, and compute minus the inverse Hessian times the gradients; Shape (V, P).
+
+        Args:
+            step: between two points; Shape (V, P).
+            change: of the gradient between them; Shape (V, P).
+            where: problems whose pair is stored if its curvature is positive; Shape (V), a mask.
+            gradients: Shape (V, P).
+        """
+        kept, slots = self._store(step, change, where)
         # both share one pass over the histories, which dominates the cost of an iteration
         both = torch.stack([gradients, change], 1) @ self.pairs.flatten(1, 2).mT
         stored = self.pairs.shape[2]
-        used = torch.arange(stored, device=points.device) < self.count[:, None]
+        used = torch.arange(stored, device=step.device) < self.count[:, None]
         products = torch.where(used.repeat(1, 2)[:, None], both, 0)
         along_gradients, along_change = products.transpose(0, 1).double()
         by_steps, by_changes = along_change.split(stored, 1)
@@ -86,24 +92,20 @@ class LBFGSState(GradientState):
             (self.changes_changes.mT, by_changes),
         ):
             _assign(matrix, column, kept[:, None], new)
-        direction = self._direction(gradients, along_gradients)
-        first = (1 / gradients.abs().sum(1).clamp_min(1e-30)).clamp_max(1.0)
-        length = self.lr * first.masked_fill(self.begun, 1.0)
-        self.taken.copy_(direction * length[:, None])
-        self.gradient.copy_(gradients)
-        self.begun.fill_(True)
-        return points + self.taken
+        return self._direction(gradients, along_gradients)
 
-    def _store(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store the pair (last step, change of gradient) where its curvature is positive.
+    def _store(
+        self, step: torch.Tensor, change: torch.Tensor, where: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store pairs of positive curvature.
 
-        Returns a mask of these problems, and the slots of their pairs, Shape (V) each.
+        Returns a mask of their problems, and their slots, Shape (V) each.
         """
-        curvature = (change * self.taken).sum(1)
-        floor = CURVATURE_FLOOR * change.norm(dim=1) * self.taken.norm(dim=1)
-        kept = self.begun & (curvature > floor)
+        curvature = (change * step).sum(1)
+        floor = CURVATURE_FLOOR * change.norm(dim=1) * step.norm(dim=1)
+        kept = where & (curvature > floor)
         slots = self.count % self.history
-        pair = torch.stack([self.taken, change], 1)
+        pair = torch.stack([step, change], 1)
         _assign(self.pairs, (_numbers(slots), slice(None), slots), kept[:, None, None], pair)
         self.count += kept
         scale = curvature / change.square().sum(1)
@@ -140,8 +142,35 @@ class LBFGSState(GradientState):
         for matrix in (self.steps_changes, self.changes_changes):
             matrix.masked_fill_(rows[:, None, None], 0)
         self.count.masked_fill_(rows, 0)
-        self.begun.masked_fill_(rows, False)
         self.scale.masked_fill_(rows, 1)
+
+
+class LBFGSState(Histories, GradientState):
+    """Histories, and the last step and gradient of V problems."""
+
+    def __init__(self, points: torch.Tensor, lr: float, history: int) -> None:
+        super().__init__(points, history)
+        self.lr = lr
+        self.begun = points.new_zeros(len(points)).bool()
+        self.gradient = points.new_zeros(points.shape)
+        self.taken = points.new_zeros(points.shape)
+
+    def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
+        direction = self.learn(self.taken, gradients - self.gradient, self.begun, gradients)
+        length = self.lr * first_length(gradients).masked_fill(self.begun, 1.0)
+        self.taken.copy_(direction * length[:, None])
+        self.gradient.copy_(gradients)
+        self.begun.fill_(True)
+        return points + self.taken
+
+    def restart(self, rows: torch.Tensor) -> None:
+        super().restart(rows)
+        self.begun.masked_fill_(rows, False)
+
+
+def first_length(gradients: torch.Tensor) -> torch.Tensor:
+    """Return the length of a first step along minus the gradient, as torch has it; Shape (V)."""
+    return (1 / gradients.abs().sum(1).clamp_min(1e-30)).clamp_max(1.0)
 
 
 def _solve(

@@ -72,16 +72,19 @@ class Attempt:
         self.best = self.first.clone()
         self.idle = like.new_zeros(victims).long()
 
-    def judge(self, evaluation: Evaluation, patience: int | None) -> torch.Tensor:
-        """Mark failed attempts: not finite, diverged, or stalled; Shape (V), a mask."""
+    def lost(self, evaluation: Evaluation) -> torch.Tensor:
+        """Mark attempts that are not finite, or diverged; Shape (V), a mask."""
         distance = evaluation.distance
         finite = distance.isfinite() & evaluation.gradient.isfinite().all(1)
         self.first.copy_(torch.where(self.first.isinf(), distance, self.first))
-        gained = distance < self.best * (1 - LEAST_GAIN)
+        return ~finite | (distance > DIVERGED * self.first)
+
+    def stalled(self, evaluation: Evaluation, patience: int) -> torch.Tensor:
+        """Mark attempts without a better distance for some evaluations; Shape (V), a mask."""
+        gained = evaluation.distance < self.best * (1 - LEAST_GAIN)
         self.idle.add_(1).masked_fill_(gained, 0)
-        self.best.copy_(torch.where(gained, distance, self.best))
-        failed = ~finite | (distance > DIVERGED * self.first)
-        return failed if patience is None else failed | (self.idle >= patience)
+        self.best.copy_(torch.where(gained, evaluation.distance, self.best))
+        return self.idle >= patience
 
     def restart(self, rows: torch.Tensor) -> None:
         """Start a new attempt of these victims; Shape (V), a mask."""
@@ -199,7 +202,7 @@ class Search:
         self.evaluated.copy_(self.running)
         for name, value in vars(self.evaluation).items():
             value.copy_(getattr(found, name))
-        failed = self.attempt.judge(found, self.parts.patience) & self.running
+        failed = self._failed(found)
         best.evaluations += self.running
         better = self.running & (found.objective < best.objective)
         torch.where(better[:, None], self.points, best.points, out=best.points)
@@ -216,6 +219,16 @@ class Search:
         may_restart = (best.restarts < self.parts.restarts) | self._near()
         self.running &= ~failed | may_restart
         torch.logical_and(failed, self.running, out=self.failing)
+
+    def _failed(self, found: Evaluation) -> torch.Tensor:
+        """Mark victims whose attempt is not finite, diverged, or stalled; Shape (V), a mask."""
+        if self.parts.optimizer.steps_back:
+            failed = ~self.points.isfinite().all(1)
+        else:
+            failed = self.attempt.lost(found)
+        if self.parts.patience is not None:
+            failed = failed | self.attempt.stalled(found, self.parts.patience)
+        return failed & self.running
 
     def _near(self) -> torch.Tensor:
         """Mark victims that restart from their best points; Shape (V), a mask."""

@@ -19,6 +19,7 @@ Make = Callable[..., Any]
 ITERATIONS = 50
 ATTACKS = {
     "lbfgs": f"cpl+iterations={ITERATIONS}+labels=known+restarts=0",
+    "line_search": "cpl+iterations=30+labels=known+optimizer=lbfgs_line_search+restarts=0",
     "adam": f"invertgrad+iterations={ITERATIONS}+labels=known",
     "sgd": "cpl+iterations=10+labels=known+optimizer=sgd~lr=0.1",
     "adagrad": "cpl+iterations=10+labels=known+optimizer=adagrad",

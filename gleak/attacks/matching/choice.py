@@ -35,9 +35,9 @@ BATCHES = (1, 3)
 """Number of victims that a method is tried with, and their batch sizes."""
 MINI_BATCH, STEPS = 2, 2
 """Samples of a step, and local steps, that repeated training is tried with."""
-MOST_DENSE, MOST_WEIGHTS = 1 / 4, 2**22
-"""Share of weights in dense layers, and number of weights, up to which the gradients of several
-victims are differentiated by tangents."""
+MOST_DENSE, MOST_WEIGHTS = 1 / 2, 2**22
+"""Share of weights in dense layers up to which gradients are differentiated by tangents, and number
+of weights up to which those of several victims are."""
 KEPT = 4
 """Number of networks whose check is cached."""
 log = logging.getLogger(__name__)
@@ -132,15 +132,14 @@ def _tangents_are_faster(training: ClientTraining, dense: float) -> bool:
     """Return True if `TangentGradients` is faster than `LayerwiseGradients`.
 
     Its share of the time on one core: of FC-2 1.6, of a ResNet20 2/3; of a LeNet, half of whose
-    weights are dense, 0.95 for one victim and 1.1 for sixteen; of a ResNet18, of 11 million
-    weights, 0.75 for one and 1.35 for four. On a GPU, where no time was measured, it starts half as
-    many kernels.
+    weights are dense, 0.55 for one victim, 0.66 for eight and 0.85 for 64; of a ResNet18, of 11
+    million weights, 0.75 for one and 1.35 for four. On a GPU, where no time was measured, it starts
+    half as many kernels.
     """
     weights = [training.model.get_parameter(name) for name in training.trained]
-    if not training.several_victims or not kernels.on_cpu(weights[0]):
-        return dense <= 1 / 2
+    several = training.several_victims and kernels.on_cpu(weights[0])
     few = sum(weight.numel() for weight in weights) <= MOST_WEIGHTS
-    return few and dense <= MOST_DENSE
+    return dense <= MOST_DENSE and (few or not several)
 
 
 def _share_of_dense(training: ClientTraining) -> float:

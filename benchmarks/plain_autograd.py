@@ -40,6 +40,7 @@ def seconds_of_matching(
     optimizer: str,
     distance: str,
     iterations: int,
+    variation: float | None = None,
     clock: Callable[[], float] = time.process_time,
 ) -> float:
     """Return the seconds of one evaluation for one victim with one sample.
@@ -50,6 +51,8 @@ def seconds_of_matching(
         shape: of the sample.
         optimizer, distance: keys of `OPTIMIZERS` and `DISTANCES`.
         iterations: number of steps.
+        variation: weight of an image's total variation; if given, steps follow the gradient's sign,
+            and end in [0, 1].
         clock: of the seconds; on a GPU one that waits for it.
     """
     parameters = [parameter.requires_grad_() for parameter in network.parameters()]
@@ -64,12 +67,18 @@ def seconds_of_matching(
         evaluations += 1
         loss = cross_entropy(network(dummy), label)
         apart = DISTANCES[distance](torch.autograd.grad(loss, parameters, create_graph=True), sent)
-        (dummy.grad,) = torch.autograd.grad(apart, [dummy])
+        if variation is not None:
+            apart = apart + variation * (dummy.diff(dim=2).abs().mean() + dummy.diff().abs().mean())
+        (slope,) = torch.autograd.grad(apart, [dummy])
+        dummy.grad = slope if variation is None else slope.sign()
         return apart
 
     began = clock()
     for _ in range(iterations):
         chosen.step(evaluate)
+        if variation is not None:
+            with torch.no_grad():
+                dummy.clamp_(0, 1)
     spent = clock() - began
     network.requires_grad_(False)
     return spent / evaluations

@@ -1,11 +1,11 @@
 """Cost of the matching engine on one core; run by `make bench`.
 
-Seconds are CPU seconds of this process, the least of three runs, with the inference of labels and
-the check of methods at the start of an attack. Before each run plain autograd does the same for one
-victim, without total variation and weights of layers. `extra_info` of each result holds the
-milliseconds per victim and evaluation that docs/results/speed.md speaks of, their ratio to those of
-plain autograd, the peak memory of the process, and the numbers of kernels that an evaluation starts
-and waits for on a GPU, counted on the virtual one.
+Seconds are CPU seconds of this process, the least of three runs, with the inference of labels at
+the start of an attack; the check of methods, which a job makes once, is made before. Before each
+run plain autograd does the same for one victim, without weights of layers. `extra_info` of each
+result holds the milliseconds per victim and evaluation that docs/results/speed.md speaks of, their
+ratio to those of plain autograd, the peak memory of the process, and the numbers of kernels that an
+evaluation starts and waits for on a GPU, counted on the virtual one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import ClientTraining, LoopedGradients
 from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 from gleak.runtime.device import prepare_cpu
@@ -62,7 +63,7 @@ def observe(model: str, victims: int, shape: tuple[int, ...], classes: int = 10)
     )
 
 
-def parts(optimizer: str, distance: str, iterations: int) -> Parts:
+def parts(optimizer: str, distance: str, iterations: int, **others: object) -> Parts:
     """An attack that spends its whole budget: no threshold, no restarts."""
     return Parts(
         start=parse("start", "patterned"),
@@ -70,6 +71,7 @@ def parts(optimizer: str, distance: str, iterations: int) -> Parts:
         distance=parse("distance", distance),
         optimizer=parse("optimizer", optimizer),
         iterations=iterations,
+        **others,
     )
 
 
@@ -78,6 +80,8 @@ def measure(benchmark, compare: Compare, observation: Observation, assembled: Pa
     spent: list[float] = []
     plain: list[float] = []
     sent = [values[0] for values in observation.update.values()]
+    smoothing = [one for one in assembled.used_priors if isinstance(one, TotalVariation)]
+    variation = smoothing[0].weight if smoothing else None
 
     def run_plain() -> None:
         each = seconds_of_matching(
@@ -87,6 +91,7 @@ def measure(benchmark, compare: Compare, observation: Observation, assembled: Pa
             optimizer=assembled.optimizer.name,
             distance=assembled.distance.name,
             iterations=min(assembled.iterations, 20),
+            variation=variation,
         )
         plain.append(each)
 
@@ -132,6 +137,14 @@ def kernels_of_evaluation(observation: Observation, assembled: Parts) -> tuple[i
 def test_small_networks(benchmark, compare, model, optimizer, distance, iterations, victims):
     observation = observe(model, victims, (3, 32, 32))
     measure(benchmark, compare, observation, parts(optimizer, distance, iterations))
+
+
+@pytest.mark.parametrize("victims", [1, 8])
+def test_signed_steps_with_total_variation_in_the_box(benchmark, compare, victims):
+    """InvertGrad on LeNet, and the same by plain autograd."""
+    priors = [TotalVariation(0.015)]
+    assembled = parts("adam+signed=true", "cosine", 100, priors=priors, box=True)
+    measure(benchmark, compare, observe("lenet", victims, (3, 32, 32)), assembled)
 
 
 @pytest.mark.parametrize("victims", [1, 8])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 from gleak.attacks.matching import kernels
@@ -15,6 +15,9 @@ FEW_POSITIONS = 32
 LARGE_CONVOLUTION = 2**23
 """Multiplications of a sample from which, on a CPU, each victim's gradient of the weight is a call
 of its own: then oneDNN is slower for groups."""
+FEW_PATCHES = 2**15
+"""Values of a sample's patches up to which, on a CPU, their matrix products are faster than oneDNN:
+for LeNet's convolutions two to four times."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,18 @@ class AffineLayer(ABC):
 
     weight: torch.Tensor
     bias: torch.Tensor | None
+
+    def suited(self, inputs: torch.Tensor) -> AffineLayer:
+        """Return the form of the layer that is fastest for inputs of this shape."""
+        return self
+
+    def taken(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Arrange inputs as the layer's other methods take them."""
+        return inputs
+
+    def given(self, slopes: torch.Tensor) -> torch.Tensor:
+        """Apply the adjoint of `taken`."""
+        return slopes
 
     @abstractmethod
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> AffineLayer:
@@ -63,9 +78,13 @@ class AffineLayer(ABC):
 class DenseLayer(AffineLayer):
     """A dense layer.
 
-    On a CPU a product of few rows is computed as one of `kernels.LEAST_ROWS`, so that a sample's
-    outputs do not depend on how many others are computed with it.
+    Args:
+        least_rows: on a CPU a product of fewer rows is computed as one of so many. With
+            `kernels.LEAST_ROWS` a sample's outputs do not depend on how many others are computed
+            with it.
     """
+
+    least_rows: int = 0
 
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> StackedDense:
         return StackedDense(weight, bias)
@@ -75,10 +94,10 @@ class DenseLayer(AffineLayer):
         return outputs if self.bias is None else outputs + self.bias
 
     def linear(self, inputs: torch.Tensor) -> torch.Tensor:
-        return _product(inputs, self.weight.mT)
+        return self._product(inputs, self.weight.mT)
 
     def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        return _product(outputs, self.weight)
+        return self._product(outputs, self.weight)
 
     def gradients(
         self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
@@ -87,12 +106,11 @@ class DenseLayer(AffineLayer):
         weight = rows.mT @ inputs.flatten(1, -2)
         return [weight] if self.bias is None else [weight, rows.sum(1)]
 
-
-def _product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    missing = kernels.LEAST_ROWS["Linear"] - len(rows)
-    if missing <= 0 or not kernels.on_cpu(rows):
-        return rows @ matrix
-    return (torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) @ matrix)[: len(rows)]
+    def _product(self, rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        missing = self.least_rows - len(rows)
+        if missing <= 0 or not kernels.on_cpu(rows):
+            return rows @ matrix
+        return (torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) @ matrix)[: len(rows)]
 
 
 @dataclass(frozen=True)
@@ -133,6 +151,28 @@ class ConvolutionLayer(AffineLayer):
     padding: Pair
     dilation: Pair
     groups: int
+
+    def suited(self, inputs: torch.Tensor) -> AffineLayer:
+        if not kernels.on_cpu(inputs):
+            return self
+        images = inputs.shape[1:]
+        if images not in self._forms:
+            self._forms[images] = self._form(images)
+        return self._forms[images]
+
+    @cached_property
+    def _forms(self) -> dict[torch.Size, AffineLayer]:
+        return {}
+
+    def _form(self, images: torch.Size) -> AffineLayer:
+        outputs, _, *kernel = self.weight.shape
+        settings = (self.stride, self.padding, self.dilation)
+        places, size = patch_places(images, (kernel[0], kernel[1]), *settings)
+        if self.groups > 1 or len(places) > FEW_PATCHES:
+            return self
+        bias = None if self.bias is None else self.bias[None, :, None]
+        weight = self.weight.reshape(1, outputs, -1)
+        return PatchedConvolution(weight, bias, places, self.weight.shape, images, size)
 
     def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Self:
         bias = None if bias is None else bias.flatten()
@@ -207,6 +247,95 @@ class ConvolutionLayer(AffineLayer):
         return gradient.contiguous().unflatten(0, (victims, -1))
 
 
+@dataclass(frozen=True)
+class PatchedConvolution(AffineLayer):
+    """A convolution as a product of its weight with the patches that it sees, (M, C kh kw, h w).
+
+    Weight and bias have the Shapes (1, O, C kh kw) and (1, O, 1), or a first axis of V victims.
+
+    Args:
+        places: see `patch_places`.
+        shape: of the weight, (O, C, kh, kw).
+        images: shape of an input, (C, H, W).
+        size: of an output, (h, w).
+    """
+
+    places: torch.Tensor
+    shape: torch.Size
+    images: torch.Size
+    size: Pair
+
+    def split(self, rows: torch.Tensor, victims: int) -> torch.Tensor:
+        return rows
+
+    def by_victim(self, split: torch.Tensor, victims: int) -> torch.Tensor:
+        return split.unflatten(0, (victims, -1))
+
+    def taken(self, inputs: torch.Tensor) -> torch.Tensor:
+        flat = torch.nn.functional.pad(inputs.flatten(1), (0, 1))
+        patches = flat.index_select(1, self.places)
+        return patches.view(len(inputs), self.weight.shape[2], -1)
+
+    def given(self, slopes: torch.Tensor) -> torch.Tensor:
+        sums = slopes.new_zeros(len(slopes), self.images.numel() + 1)
+        sums.scatter_add_(1, self.places.expand(len(slopes), -1), slopes.view(len(slopes), -1))
+        return sums[:, :-1].view(-1, *self.images)
+
+    def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Self:
+        bias = None if bias is None else bias[:, :, None]
+        return replace(self, weight=weight.flatten(2), bias=bias)
+
+    def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.bias is None:
+            return self.linear(inputs)
+        bias, weight = (_for_rows(value, len(inputs)) for value in (self.bias, self.weight))
+        return torch.baddbmm(bias, weight, inputs).view(len(inputs), -1, *self.size)
+
+    def linear(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = torch.bmm(_for_rows(self.weight, len(inputs)), inputs)
+        return outputs.view(len(inputs), -1, *self.size)
+
+    def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        return torch.bmm(_for_rows(self.weight.mT, len(outputs)), outputs.flatten(2))
+
+    def gradients(
+        self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
+    ) -> list[torch.Tensor]:
+        slopes = grad_outputs.flatten(2)
+        weight = _by_victim(torch.bmm(slopes, inputs.mT), victims).view(victims, *self.shape)
+        return [weight] if self.bias is None else [weight, _by_victim(slopes.sum(2), victims)]
+
+
+def _for_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
+    """Repeat values of one or of V victims for each of so many rows."""
+    if len(values) == 1:
+        return values.expand(rows, -1, -1)
+    return values if len(values) == rows else values.repeat_interleave(rows // len(values), 0)
+
+
+def _by_victim(values: torch.Tensor, victims: int) -> torch.Tensor:
+    """Sum values of the samples of each victim; Shape (V * N, ...) to (V, ...)."""
+    return values if len(values) == victims else values.unflatten(0, (victims, -1)).sum(1)
+
+
+@lru_cache
+def patch_places(
+    images: torch.Size, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
+) -> tuple[torch.Tensor, Pair]:
+    """Return the place in a flat image of every value of its patches, and the size of the outputs.
+
+    Shape (C kh kw h w); padding has the place after the last one.
+    """
+    count, (across, along) = images.numel(), padding
+    numbers = torch.arange(count, dtype=torch.double).view(1, *images)  # exact, as for `unfold`
+    padded = torch.nn.functional.pad(numbers, (along, along, across, across), value=count)
+    found = torch.nn.functional.unfold(padded, kernel, dilation, 0, stride)
+    reach = (d * (side - 1) + 1 for d, side in zip(dilation, kernel, strict=True))
+    free = zip(padded.shape[2:], reach, stride, strict=True)
+    height, width = ((side - used) // step + 1 for side, used, step in free)
+    return found.long().flatten(), (height, width)
+
+
 def _onednn_takes(images: torch.Tensor) -> bool:
     """Return True if oneDNN can convolve these images.
 
@@ -258,8 +387,13 @@ class NormalisationLayer(AffineLayer):
         return [weight, grad_outputs.sum((1, 3, 4))]
 
 
-def affine_layer(module: torch.nn.Module) -> AffineLayer | None:
-    """Return a layer, in evaluation mode, in its affine form; None if it has none."""
+def affine_layer(module: torch.nn.Module, least_rows: int = 0) -> AffineLayer | None:
+    """Return a layer, in evaluation mode, in its affine form; None if it has none.
+
+    Args:
+        module: the layer.
+        least_rows: see `DenseLayer`.
+    """
     layer: Any = module
     kind = type(module)
     if kind is torch.nn.BatchNorm2d and layer.affine and layer.running_mean is not None:
@@ -270,7 +404,7 @@ def affine_layer(module: torch.nn.Module) -> AffineLayer | None:
         return None
     weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
     if kind is torch.nn.Linear:
-        return DenseLayer(weight, bias)
+        return DenseLayer(weight, bias, least_rows)
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         return None
     weight = weight.contiguous(memory_format=kernels.layout(weight))

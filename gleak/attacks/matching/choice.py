@@ -35,9 +35,12 @@ BATCHES = (1, 3)
 """Number of victims that a method is tried with, and their batch sizes."""
 MINI_BATCH, STEPS = 2, 2
 """Samples of a step, and local steps, that repeated training is tried with."""
-MOST_DENSE, MOST_WEIGHTS = 1 / 4, 2**22
-"""Share of weights in dense layers, and number of weights, up to which the gradients of several
-victims are differentiated by tangents."""
+HALF_DENSE, HARDLY_DENSE = 1 / 2, 1 / 4
+"""Share of weights in dense layers up to which gradients are differentiated by tangents: in small
+batches or of one victim, and in others."""
+SMALL_BATCH, MOST_WEIGHTS = 4, 2**22
+"""Samples of a small batch, and the number of weights up to which the gradients of several victims
+are differentiated by tangents."""
 KEPT = 4
 """Number of networks whose check is cached."""
 log = logging.getLogger(__name__)
@@ -132,15 +135,15 @@ def _tangents_are_faster(training: ClientTraining, dense: float) -> bool:
     """Return True if `TangentGradients` is faster than `LayerwiseGradients`.
 
     Its share of the time on one core: of FC-2 1.6, of a ResNet20 2/3; of a LeNet, half of whose
-    weights are dense, 0.95 for one victim and 1.1 for sixteen; of a ResNet18, of 11 million
-    weights, 0.75 for one and 1.35 for four. On a GPU, where no time was measured, it starts half as
-    many kernels.
+    weights are dense, 0.55 for one victim, 0.66 for eight and 0.85 for 64, with eight samples each
+    0.8 for eight and 1.2 for one of several; of a ResNet18, of 11 million weights, 0.75 for one and
+    1.35 for four. On a GPU, where no time was measured, it starts half as many kernels.
     """
     weights = [training.model.get_parameter(name) for name in training.trained]
     if not training.several_victims or not kernels.on_cpu(weights[0]):
-        return dense <= 1 / 2
-    few = sum(weight.numel() for weight in weights) <= MOST_WEIGHTS
-    return few and dense <= MOST_DENSE
+        return dense <= HALF_DENSE
+    most = HALF_DENSE if training.protocol.batch_size <= SMALL_BATCH else HARDLY_DENSE
+    return dense <= most and sum(weight.numel() for weight in weights) <= MOST_WEIGHTS
 
 
 def _share_of_dense(training: ClientTraining) -> float:

@@ -53,8 +53,8 @@ class LayerPasses(ABC):
     outputs: torch.Tensor
 
     @abstractmethod
-    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Compute the gradients of L at the inputs from those at the outputs."""
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[Zero]:
+        """Compute the gradients of L at the inputs from those at the outputs; None if unneeded."""
 
     def parameter_gradients(self, victims: int) -> Sequence[torch.Tensor]:
         """Compute the gradients of L by the layer's trained parameters; Shape (V, *shape) each."""
@@ -70,15 +70,24 @@ class LayerPasses(ABC):
 
 
 class AffinePasses(LayerPasses):
-    """Passes through a layer with trained parameters."""
+    """Passes through a layer with trained parameters.
 
-    def __init__(self, layer: AffineLayer, inputs: torch.Tensor) -> None:
-        self.outputs = layer.outputs(inputs)
-        self._layer, self._inputs = layer, inputs
+    Args:
+        layer: its affine form.
+        first: True if its inputs are the samples, at which no gradient of L is needed.
+        inputs: Shape (V * N, ...).
+    """
 
-    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+    def __init__(self, layer: AffineLayer, first: bool, inputs: torch.Tensor) -> None:
+        self._first, self._layer, self._shape = first, layer.suited(inputs), inputs.shape
+        self._inputs = self._layer.taken(inputs)
+        self.outputs = self._layer.outputs(self._inputs)
+
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[Zero]:
         self._grad_outputs = grad_outputs
-        return [self._layer.adjoint(grad_outputs, self._inputs.shape)]
+        if self._first:
+            return [None]
+        return [self._layer.given(self._layer.adjoint(grad_outputs, self._shape))]
 
     def parameter_gradients(self, victims: int) -> Sequence[torch.Tensor]:
         self._victims = victims
@@ -90,13 +99,14 @@ class AffinePasses(LayerPasses):
         (tangent,) = tangents
         self._directions = self._layer.stacked(*directions)
         own = self._layer.by_victim(self._directions.outputs(self._split_inputs), self._victims)
-        return _added(None if tangent is None else self._layer.linear(tangent), own)
+        if tangent is not None:
+            tangent = self._layer.linear(self._layer.taken(tangent))
+        return _added(tangent, own)
 
     def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
-        shape = self._inputs.shape
-        own = self._directions.adjoint(self._split_gradients, shape)
-        shared = None if slopes is None else self._layer.adjoint(slopes, shape)
-        return [_added(shared, self._layer.by_victim(own, self._victims))]
+        own = self._directions.adjoint(self._split_gradients, self._shape)
+        shared = None if slopes is None else self._layer.adjoint(slopes, self._shape)
+        return [self._layer.given(_added(shared, self._layer.by_victim(own, self._victims)))]
 
 
 def _added(rows: Zero, own: torch.Tensor) -> torch.Tensor:
@@ -168,6 +178,82 @@ class ReluPasses(LayerPasses):
 
     def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
         return [None if slopes is None else slopes * self._mask]
+
+
+class SmoothPasses(LayerPasses):
+    """Passes through a sigmoid or hyperbolic tangent, whose derivatives follow from its outputs."""
+
+    def __init__(self, layer: torch.nn.Module, inputs: torch.Tensor) -> None:
+        self.outputs = layer(inputs)
+        self._is_tanh = type(layer) is torch.nn.Tanh
+        rest = self.outputs.square() if self._is_tanh else self.outputs
+        self._slope = 1 - rest if self._is_tanh else rest * (1 - rest)
+        self._tangent: Zero = None
+
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        self._grad_outputs = grad_outputs
+        return [grad_outputs * self._slope]
+
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
+        (tangent,) = tangents
+        self._tangent = None if tangent is None else tangent * self._slope
+        return self._tangent
+
+    def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
+        if self._tangent is None:
+            return [None if slopes is None else slopes * self._slope]
+        # the second derivative is the first one times this factor
+        factor = -2 * self.outputs if self._is_tanh else 1 - 2 * self.outputs
+        curved = self._tangent * self._grad_outputs * factor
+        return [curved if slopes is None else curved.addcmul_(slopes, self._slope)]
+
+
+class FlatPasses(LayerPasses):
+    """Passes through a change of shape."""
+
+    def __init__(self, layer: torch.nn.Module, inputs: torch.Tensor) -> None:
+        self.outputs, self._layer, self._shape = layer(inputs), layer, inputs.shape
+
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        return [grad_outputs.reshape(self._shape)]
+
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
+        (tangent,) = tangents
+        return None if tangent is None else self._layer(tangent)
+
+    def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
+        return [None if slopes is None else slopes.reshape(self._shape)]
+
+
+class CrossEntropyPasses(LayerPasses):
+    """Passes through the sum of samples' cross-entropies, of logits and soft labels t.
+
+    With the probabilities p, the gradient at a sample's logits is p sum(t) - t, and the one at its
+    labels is minus the logarithm of p.
+    """
+
+    def __init__(self, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        self._scores = torch.nn.functional.log_softmax(logits, 1)
+        self._targets, self._mass = targets, targets.sum(1, keepdim=True)
+        self.outputs = -(targets * self._scores).sum()
+
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        self._grad_outputs = grad_outputs
+        self._chances = self._scores.exp() * grad_outputs
+        slopes = (self._chances * self._mass).addcmul_(self._targets, grad_outputs, value=-1)
+        return [slopes, self._scores * -grad_outputs]
+
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
+        self._tangent, _ = tangents  # the labels have none
+        return None
+
+    def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
+        if self._tangent is None:
+            return [None, None]
+        weighted = self._chances * self._tangent
+        mean = weighted.sum(1, keepdim=True)
+        of_logits = (weighted - self._scores.exp() * mean) * self._mass
+        return [of_logits, mean - self._tangent * self._grad_outputs]
 
 
 class SumPasses(LayerPasses):
@@ -306,7 +392,9 @@ def traced_steps(training: ClientTraining) -> list[Step]:
         if node.op == "placeholder":
             places[node] = 0
         elif node.op == "output":
-            steps.append(Step(partial(FunctionPasses, loss), (places[node.args[0]], 1)))
+            crossed = training.protocol.loss == "cross_entropy"
+            passes = CrossEntropyPasses if crossed else partial(FunctionPasses, loss)
+            steps.append(Step(passes, (places[node.args[0]], 1)))
         elif node.op != "get_attr":
             taken = [given for given in node.all_input_nodes if given.op != "get_attr"]
             places[node] = len(steps) + GIVEN
@@ -324,12 +412,21 @@ def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...])
     own = [f"{name}.{key}" for key, _ in layer.named_parameters()]
     trained = tuple(key for key in own if key in training.trained)
     if not trained:
-        passes = ReluPasses if type(layer) is torch.nn.ReLU else partial(FunctionPasses, layer)
-        return Step(passes, taken)
-    affine = affine_layer(layer)
+        return Step(_untrained(layer), taken)
+    several = training.several_victims  # whose number must not change the kernels
+    affine = affine_layer(layer, kernels.LEAST_ROWS["Linear"] if several else 0)
     if affine is None or len(trained) < len(own):
         raise UnsplittableError(name)
-    return Step(partial(AffinePasses, affine), taken, trained)
+    return Step(partial(AffinePasses, affine, taken == (0,)), taken, trained)
+
+
+def _untrained(layer: torch.nn.Module) -> Callable[..., LayerPasses]:
+    """Return what begins the passes through a layer without trained parameters."""
+    if type(layer) is torch.nn.ReLU:
+        return ReluPasses
+    if type(layer) in (torch.nn.Sigmoid, torch.nn.Tanh):
+        return partial(SmoothPasses, layer)
+    return partial(FlatPasses if type(layer) is torch.nn.Flatten else FunctionPasses, layer)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.protocol import Protocol
-from gleak.attacks.matching import kernels
+from gleak.attacks.matching import choice, kernels
 from gleak.attacks.matching.choice import Trial
 from gleak.attacks.matching.gradients import (
     Gradients,
@@ -103,20 +103,24 @@ def test_steps_of_networks_that_look_splittable_and_are_not_go_the_general_way(n
 
 
 def test_the_method_depends_on_the_cell_and_the_device(monkeypatch: pytest.MonkeyPatch):
-    """Dense layers' gradients are not formed; of half-dense networks for one victim or on a GPU."""
-    convolutional = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten()))
+    """Dense layers' gradients are not formed, nor those of several victims in large networks.
+
+    Of several large batches, those of a half-dense network are not, either.
+    """
     half = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 3), nn.Flatten(), nn.Linear(32, CLASSES)))
-    for training, method in [
-        (replace(convolutional, classes=72), TangentGradients),
-        (half, LayerwiseGradients),
-    ]:
+    several = replace(half, several_victims=True)
+    for training in (half, several):
         assert isinstance(choose_gradients(training), TangentGradients)
-        several = replace(training, several_victims=True)
-        assert isinstance(choose_gradients(several), method)
+    batch = Protocol(batch_size=16, mini_batch=16)
+    assert isinstance(choose_gradients(replace(half, protocol=batch)), TangentGradients)
+    assert isinstance(choose_gradients(replace(several, protocol=batch)), LayerwiseGradients)
     dense = training_of(nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)))
     assert isinstance(choose_gradients(dense), LayerwiseGradients)
+    monkeypatch.setattr(choice, "MOST_WEIGHTS", 100)
+    assert isinstance(choose_gradients(half), TangentGradients)
+    assert isinstance(choose_gradients(several), LayerwiseGradients)
     monkeypatch.setattr(kernels, "on_cpu", lambda _: False)
-    assert isinstance(choose_gradients(replace(half, several_victims=True)), TangentGradients)
+    assert isinstance(choose_gradients(several), TangentGradients)
     assert isinstance(choose_gradients(dense), LayerwiseGradients)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gleak.attacks.matching import kernels
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.observation import Observation
@@ -43,13 +44,18 @@ def rounded(value: Any) -> Any:
     return ((bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFF).view(torch.float32)
 
 
+@pytest.fixture
+def kernels_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "on_cpu", lambda _: False)
+
+
 def test_factors_are_rounded_to_10_bits() -> None:
     step = 2.0**-10
     values = torch.tensor([1 + 0.49 * step, 1 + 0.5 * step, 1 + 1.5 * step, -1 - 0.51 * step, 0])
     assert rounded(values).tolist() == [1, 1, 1 + 2 * step, -1 - step, 0]
 
 
-@pytest.mark.usefixtures("torch_defaults")
+@pytest.mark.usefixtures("torch_defaults", "kernels_of_a_card")
 @pytest.mark.parametrize(("model", "spread"), [("lenet", 0.5), ("resnet20+width=4", 0.25)])
 def test_the_true_image_is_accepted_with_our_kernels_and_not_with_those_of_torch(
     model: str, spread: float, make_observation: Make
@@ -67,7 +73,7 @@ def test_the_true_image_is_accepted_with_our_kernels_and_not_with_those_of_torch
     assert torch.equal(ours.distance, exact.distance)
 
 
-@pytest.mark.usefixtures("torch_defaults")
+@pytest.mark.usefixtures("torch_defaults", "kernels_of_a_card")
 def test_an_attack_comes_to_what_it_does_without_a_card(make_observation: Make) -> None:
     observation, _, _ = make_observation("lenet", victims=2, samples=1)
     parts = replace(parse("attack", "cpl").parts(), iterations=2)

@@ -77,7 +77,9 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "normalised": normalised,
     "rectified": lambda: convolutional(nn.ReLU()),
     "resnet20": lambda: parse("model", "resnet20").build(SHAPE, CLASSES),
+    "sigmoid": lambda: convolutional(nn.Sigmoid()),
     "smooth": lambda: convolutional(nn.Softplus()),
+    "tanh": lambda: convolutional(nn.Tanh()),
 }
 
 
@@ -149,10 +151,13 @@ LAYERS = {
 }
 
 
+@pytest.mark.parametrize("form", ["general", "suited"])
 @pytest.mark.parametrize("victims", [1, 3])
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_and_its_derivatives_are_those_of_torch(name: str, samples: int, victims: int):
+def test_a_layer_and_its_derivatives_are_those_of_torch(
+    name: str, samples: int, victims: int, form: str
+):
     torch.manual_seed(0)
     layer = LAYERS[name].eval()
     shape = (7, 5) if "tokens" in name else (5,) if "dense" in name else (4, 9, 8)
@@ -165,21 +170,26 @@ def test_a_layer_and_its_derivatives_are_those_of_torch(name: str, samples: int,
         for own, slope in zip(expected.chunk(victims), slopes.chunk(victims), strict=True)
     ]
     gradients = [torch.stack(values) for values in zip(*rows, strict=True)]
-    affine, values = affine_layer(layer), inputs.detach()
+    affine = affine_layer(layer)
+    if form == "suited":
+        affine = affine.suited(inputs)
+    values, ones = affine.taken(inputs.detach()), affine.taken(torch.ones_like(inputs))
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(affine.outputs(values), expected.detach(), **close)
-    torch.testing.assert_close(affine.adjoint(slopes, values.shape), adjoint, **close)
+    found = affine.given(affine.adjoint(slopes, inputs.shape))
+    torch.testing.assert_close(found, adjoint, **close)
     split = affine.split(values, victims), affine.split(slopes, victims)
     torch.testing.assert_close(affine.gradients(*split, victims), gradients, **close)
-    moved = affine.outputs(values + 1) - affine.outputs(values)
-    torch.testing.assert_close(affine.linear(torch.ones_like(values)), moved, **close)
+    moved = affine.outputs(values + ones) - affine.outputs(values)
+    torch.testing.assert_close(affine.linear(ones), moved, **close)
     directions = [torch.randn_like(value) for value in gradients]
     derivative = sum((g * d).sum() for g, d in zip(gradients, directions, strict=True))
     stacked = affine.stacked(*directions)
     found = affine.by_victim(stacked.outputs(split[0]), victims)
     torch.testing.assert_close((found * slopes.view_as(found)).sum(), derivative, **close)
-    moved = affine.by_victim(stacked.outputs(split[0] + 1), victims) - found
-    product = stacked.adjoint(split[1], values.shape).sum()
+    others = affine.split(values + ones, victims)
+    moved = affine.by_victim(stacked.outputs(others), victims) - found
+    product = (stacked.adjoint(split[1], inputs.shape) * affine.split(ones, victims)).sum()
     torch.testing.assert_close(product, (moved * slopes.view_as(moved)).sum(), **close)
 
 

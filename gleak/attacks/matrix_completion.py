@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Self
 
@@ -11,6 +12,8 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, AttackSummary, SearchCost
 from gleak.attacks.first_layer import Aono, DenseFirstAttack, dense_layer_of_samples
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.mixtures import leading_directions
+from gleak.attacks.unmixing.noisy_mixtures import ImagePrior
 from gleak.clients.base import ClientSpec
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
@@ -26,6 +29,10 @@ RIDGE, DECAY, LEAST_RIDGE = 1.0, 0.93, 1e-6
 Relative to the largest known value. Chosen on training images of MNIST and CIFAR-10
 (docs/results/masks.md).
 """
+
+SCARCE = 1
+"""Known values of a pixel, as a multiple of the rank, below which it is interpolated."""
+TINY = 1e-30
 
 
 @register("matrix_completion")
@@ -98,7 +105,8 @@ class MatrixCompletion(DenseFirstAttack):
         values, known = layer_gradient(observation, layer)
         rank = min(observation.batch_size, *values.shape[-2:])
         pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
-        whole = torch.stack([complete(*pair, rank, self.alternations) for pair in pairs])
+        shape = observation.input_shape if observation.modality == "image" else ()
+        whole = torch.stack([complete(*pair, rank, self.alternations, shape) for pair in pairs])
         weight, bias = whole.view_as(values).split([values.shape[-1] - 1, 1], -1)
         gradients = {f"{layer}.weight": weight, f"{layer}.bias": bias[..., 0]}
         return replace(
@@ -133,7 +141,11 @@ def layer_gradient(observation: Observation, layer: str) -> tuple[torch.Tensor, 
 
 
 def complete(
-    values: torch.Tensor, known: torch.Tensor, rank: int, alternations: int
+    values: torch.Tensor,
+    known: torch.Tensor,
+    rank: int,
+    alternations: int,
+    shape: tuple[int, ...] = (),
 ) -> torch.Tensor:
     """Estimate the unknown values of a matrix by alternating least squares.
 
@@ -141,21 +153,74 @@ def complete(
     ridge regression from the other (Jain, Netrapalli and Sanghavi 2013, without their sampling of
     values; ridge as in Hastie et al. 2015). The ridge decreases: the large singular values are
     fitted first, and the start, the singular vectors of the known values, matters less. Known
-    values are unchanged; a row or column without any is zero.
+    values are unchanged; a row or column without any is zero, unless `interpolated`.
+
+    Args:
+        values: Shape (rows, columns).
+        known: which of them are known.
+        rank: of the product.
+        alternations: largest number; fewer if the known values are fitted.
+        shape: (C, H, W) if the first columns are the pixels of images; empty: they are none.
     """
     largest = values.where(known, 0).abs().amax().clamp(min=torch.finfo(values.dtype).tiny)
     scaled = (values / largest).where(known, 0).double()
     mask = known.double()
-    vectors, sizes, others = torch.linalg.svd(scaled, full_matrices=False)
-    left, right = _balanced(vectors[:, :rank], others[:rank].T * sizes[:rank])
+    vectors, _ = leading_directions(scaled, rank)
+    left, right = _balanced(vectors, scaled.T @ vectors)
     ridge = RIDGE
     for _ in range(alternations):
         left = _regress(scaled, mask, right, ridge)
         right = _regress(scaled.T, mask.T, left, ridge)
         left, right = _balanced(left, right)
+        if ridge == LEAST_RIDGE and _fits(scaled, mask, left, right):
+            break
         ridge = max(LEAST_RIDGE, ridge * DECAY)
+    if shape:
+        right = interpolated(left, right, scaled, known, shape)
     estimate = (left @ right.T).to(values) * largest
     return values.where(known, estimate)
+
+
+def _fits(
+    scaled: torch.Tensor, mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor
+) -> bool:
+    """Return True if a product has the known values up to the rounding of single precision."""
+    errors = (left @ right.T - scaled) * mask
+    return bool(
+        errors.square().sum() <= torch.finfo(torch.float32).eps ** 2 * scaled.square().sum()
+    )
+
+
+def interpolated(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    scaled: torch.Tensor,
+    known: torch.Tensor,
+    shape: tuple[int, ...],
+) -> torch.Tensor:
+    """Fill in the pixels of which too few values are known, from the others.
+
+    A row of the factor is a mixture of images, so it has their spectrum: the pixels follow from
+    the others by the prior of natural images. If the largest values were sent, the unknown ones are
+    at most as large as the least of them.
+
+    Args:
+        left, right: factors of the product, Shape (rows, rank) and (columns, rank).
+        scaled, known: the known values, others 0, and which they are; Shape (rows, columns).
+        shape: of an image; its pixels are the first columns.
+    """
+    size, rank = math.prod(shape), right.shape[1]
+    open_pixels = known[:, :size].sum(0) < SCARCE * rank
+    if not open_pixels.any() or open_pixels.all():
+        return right
+    images = ImagePrior.natural(shape, right).interpolated(right[:size].T, open_pixels).T
+    products = (images[open_pixels] @ left.T).abs()
+    largest = products.where(~known[:, :size][:, open_pixels].T, 0).amax(1)
+    bound = scaled[known].abs().min()
+    factors = (bound / largest.clamp(min=TINY)).clamp(max=1)
+    filled = right.clone()
+    filled[:size][open_pixels] = factors[:, None] * images[open_pixels]
+    return filled
 
 
 def determines(values: torch.Tensor, known: torch.Tensor, rank: int, enough: float) -> bool:
@@ -187,9 +252,12 @@ def _regress(
     values: torch.Tensor, mask: torch.Tensor, other: torch.Tensor, ridge: float
 ) -> torch.Tensor:
     """Compute the rows of one factor from the other, (columns, rank); unknown values are 0."""
-    products = (other[:, :, None] * other[:, None]).flatten(1)
-    normal = (mask @ products).unflatten(1, (other.shape[1],) * 2)
-    regular = normal + ridge * torch.eye(other.shape[1]).to(other)
+    rank = other.shape[1]
+    first, second = torch.triu_indices(rank, rank, device=other.device)
+    half = mask @ (other[:, first] * other[:, second])
+    normal = half.new_empty(len(mask), rank, rank)
+    normal[:, first, second] = normal[:, second, first] = half
+    regular = normal + ridge * torch.eye(rank).to(other)
     return torch.linalg.solve(regular, (values @ other)[..., None])[..., 0]
 
 

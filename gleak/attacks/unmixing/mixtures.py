@@ -9,10 +9,13 @@ from typing import Self
 import numpy as np
 
 from gleak.core.lazy import torch
+from gleak.runtime.seeding import torch_stream
 
 ROUNDING = 2 * float(np.finfo(np.float32).eps)
 """Rounding error of the singular values of gradients, relative to the largest."""
 TINY = 1e-30
+OVERSAMPLED, PASSES, SETTLED = 8, 30, 1e-9
+"""Spare directions of a subspace iteration, its most steps, and the change at which it ends."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,38 @@ def principal_components(rows: torch.Tensor, count: int) -> torch.Tensor:
 
     The components have unit variance, and the rows, (rows, F), are in double precision.
     """
-    centred = rows - rows.mean(1, keepdim=True)
-    variances, directions = torch.linalg.eigh(centred @ centred.T / centred.shape[1])
-    return (directions[:, -count:] / variances[-count:].sqrt()).T
+    directions, values = leading_directions(rows - rows.mean(1, keepdim=True), count)
+    return (directions / values * rows.shape[1] ** 0.5).T
+
+
+def leading_directions(matrix: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the leading left singular vectors and singular values of a large matrix.
+
+    By subspace iteration from random directions, always the same ones, until the singular values
+    are settled (Halko, Martinsson and Tropp 2011, Algorithm 4.4).
+
+    Args:
+        matrix: in double precision; Shape (rows, F).
+        count: n, at most the shorter side.
+
+    Returns:
+        Vectors, Shape (rows, n), and values in descending order, Shape (n).
+    """
+    width = count + OVERSAMPLED
+    if min(matrix.shape) < 4 * width:
+        left, values, _ = torch.linalg.svd(matrix, full_matrices=False)
+        return left[:, :count], values[:count]
+    drawn = torch.randn(matrix.shape[1], width, generator=torch_stream(0, "directions"))
+    basis = torch.linalg.qr(matrix @ drawn.to(matrix)).Q
+    values = matrix.new_zeros(count)
+    for _ in range(PASSES):
+        before = values
+        left, values, right = torch.linalg.svd(basis.T @ matrix, full_matrices=False)
+        values = values[:count]
+        if (values - before).abs().amax() <= SETTLED * values.amax():
+            break
+        basis = torch.linalg.qr(matrix @ right.T).Q
+    return basis @ left[:, :count], values
 
 
 def visible_sources(mixture: Mixture, most: int) -> list[int]:
@@ -87,7 +119,11 @@ def visible_sources(mixture: Mixture, most: int) -> list[int]:
 
     Fewer than the samples where some have no gradient, or too few neurons of the layer differ.
     """
-    return [min(most, _rank(_singular_values(rows))) for rows in mixture.weight]
+    counts = []
+    for rows in mixture.weight.double():
+        centred = rows - rows.mean(1, keepdim=True)
+        counts.append(_rank(leading_directions(centred, min(most, *rows.shape))[1]))
+    return counts
 
 
 def estimated_sources(mixture: Mixture) -> list[int]:

@@ -14,11 +14,12 @@ high ones, which it hides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
+from gleak.attacks.unmixing.mixtures import leading_directions
 from gleak.core.lazy import torch
 
 POWER = 0.15
@@ -30,16 +31,28 @@ STEEPER = 1.0
 CHROMATIC = 0.06
 """Power of the first difference between colours, relative to grey."""
 
+UNLIKELY = 4.0
+"""Standard deviations by which two estimates of one variance hardly ever differ."""
+EXACT = 4.0
+"""Variance, relative to that of rounding, below which the weight has no noise."""
+INTERPOLATIONS, INTERPOLATED = 300, 1e-8
+"""Most steps of conjugate gradients, and the squared residual, relative to the first, at their end."""
+SPREAD = 0.1
+"""Standard deviation of the logarithm of a photograph's largest value, on CIFAR-10's training images."""
+TINY = 1e-30
+
 
 @dataclass(frozen=True)
 class Denoised:
     """Mean of the posterior of K images, Shape (K, F), and their covariance, Shape (K, K).
 
-    The covariance of the images among each other is summed over the values.
+    The covariance of the images among each other is summed over the values. The divergence is
+    twice the Kullback-Leibler divergence of the posterior from the prior, in nats.
     """
 
     images: torch.Tensor
     covariance: torch.Tensor
+    divergence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,35 @@ class ImagePrior:
         """Transform coefficients to images, without adding the mean; Shape (K, F)."""
         return _transformed(coefficients, [basis.T for basis in self.bases])
 
+    def interpolated(self, images: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
+        """Compute missing values from the others, by conjugate gradients; Shape (K, F).
+
+        The images are mixtures of those of the prior, whose own mean does not matter: that of the
+        values that are known is subtracted.
+
+        Args:
+            images: Shape (K, F).
+            missing: which values are missing, in all of them; Shape (F).
+        """
+        means = images[:, ~missing].mean(1, keepdim=True)
+
+        def precise(values: torch.Tensor) -> torch.Tensor:
+            return self.inverted(self.coefficients(values) / self.variances).where(missing, 0)
+
+        found = torch.zeros_like(images)
+        left = -precise((images - means).where(~missing, 0))
+        direction, size = left, left.square().sum(1, keepdim=True)
+        first = size
+        for _ in range(INTERPOLATIONS):
+            along = precise(direction)
+            step = size / (direction * along).sum(1, keepdim=True).clamp(min=TINY)
+            found, left = found + step * direction, left - step * along
+            before, size = size, left.square().sum(1, keepdim=True)
+            if (size <= INTERPOLATED * first).all():
+                break
+            direction = left + size / before.clamp(min=TINY) * direction
+        return torch.where(missing, found + means, images)
+
     def denoise(self, precision: torch.Tensor, weighted: torch.Tensor) -> Denoised:
         """Compute the posterior of K images, given linear measurements of each value.
 
@@ -92,9 +134,12 @@ class ImagePrior:
         unexplained = weighted - precision.sum(1, keepdim=True) * self.mean
         rotated = self.coefficients(directions.T @ unexplained)
         posterior = 1 / (precisions.clamp(min=0)[:, None] + 1 / self.variances)
-        images = self.inverted(directions @ (posterior * rotated))
+        found = posterior * rotated
         covariance = directions * posterior.sum(1) @ directions.T
-        return Denoised(images + self.mean, covariance)
+        shares = posterior / self.variances
+        divergence = (shares - shares.log() - 1 + found.square() / self.variances).sum()
+        images = self.inverted(directions @ found)
+        return Denoised(images + self.mean, covariance, float(divergence))
 
 
 def _transformed(images: torch.Tensor, bases: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -118,57 +163,138 @@ def _cosines(size: int, like: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class NoisyMixture:
-    """Gradients of one victim's dense layer, of N samples, and the variance of their noise.
+    """Gradients of one victim's dense layer, of N samples, and their noise; in double precision.
 
-    They are in double precision, that of the bias in the last column; Shape (neurons, F + 1).
+    Args:
+        weight: Shape (neurons, F).
+        bias: Shape (neurons).
+        directions: leading left singular vectors of the weight; Shape (neurons, N).
+        variance: of the weight's noise.
+        bias_variance: of the bias's noise.
+        gains: factor of each sample in the bias, relative to that in the weight; Shape (N).
+        scaled_apart: True if the gains are unknown; otherwise they are 1.
     """
 
-    gradients: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor
+    directions: torch.Tensor
     variance: torch.Tensor
-    samples: int
+    bias_variance: torch.Tensor
+    gains: torch.Tensor
+    scaled_apart: bool
 
     @property
-    def weight(self) -> torch.Tensor:
-        """Gradient of the weight; Shape (neurons, F)."""
-        return self.gradients[:, :-1]
+    def samples(self) -> int:
+        """Number of samples, N."""
+        return len(self.gains)
+
+    @property
+    def components(self) -> torch.Tensor:
+        """Mixtures of the samples along the directions; Shape (N, F)."""
+        return self.directions.T @ self.weight
 
     @property
     def noise_share(self) -> float:
         """Length of the noise relative to that of the observed gradient of the weight."""
         return float((self.variance / self.weight.square().mean()).sqrt())
 
+    @property
+    def bias_noise_share(self) -> float:
+        """Length of the noise relative to that of the observed gradient of the bias."""
+        return float((self.bias_variance / self.bias.square().mean()).sqrt())
 
-def observe_noise(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> NoisyMixture:
-    """Return one victim's mixture with the variance of its noise, at least that of rounding.
+    def with_gains(self, outputs: OutputGradients) -> Self:
+        """Return the mixture with the gains that fit the bias, if they are unknown."""
+        if not self.scaled_apart:
+            return self
+        gram = outputs.mean.T @ outputs.mean + outputs.covariance
+        return replace(self, gains=torch.linalg.solve(gram, outputs.mean.T @ self.bias))
 
-    N sources, fewer than neurons and values of a sample, explain N singular values; the others are
-    those of the noise alone.
+
+def observe_noise(
+    weight: torch.Tensor, bias: torch.Tensor, samples: int, rounded: bool = False
+) -> NoisyMixture:
+    """Return one victim's mixture with the variances of its noise, at least that of rounding.
+
+    N sources, fewer than neurons and values of a sample, explain N singular values of the weight;
+    the others are those of the noise alone. What is left of the bias outside of the same directions
+    is noise, too. If its variance differs from that of the weight by more than chance, the client
+    has treated each parameter by itself, as Fed-CDP does, and may have scaled each by itself,
+    unless the noise is that of ``rounded`` values.
     """
-    gradients = torch.cat([weight, bias[:, None]], 1).double()
-    squares = torch.linalg.eigvalsh(gradients[:, :-1] @ gradients[:, :-1].T)
-    neurons, values = weight.shape
-    variance = squares[:-samples].clamp(min=0).sum() / ((neurons - samples) * (values - samples))
-    rounding = torch.finfo(torch.float32).eps ** 2 * gradients.square().mean()
-    return NoisyMixture(gradients, variance.clamp(min=rounding), samples)
+    weight, bias = weight.double(), bias.double()
+    directions, values = leading_directions(weight, samples)
+    spare = len(weight) - samples
+    below = weight.square().sum() - values.square().sum()
+    rounding = torch.finfo(torch.float32).eps ** 2 * weight.square().mean()
+    variance = (below / (spare * (weight.shape[1] - samples))).clamp(min=rounding)
+    outside = bias - directions @ (directions.T @ bias)
+    own = outside.square().sum() / spare
+    apart = (own / variance).clamp(min=TINY).log().abs() > UNLIKELY * (2 / spare) ** 0.5
+    apart = bool(apart & (variance > EXACT * rounding))
+    chosen, gains = own if apart else variance, torch.ones(samples).to(weight)
+    return NoisyMixture(
+        weight, bias, directions, variance, chosen, gains, scaled_apart=apart and not rounded
+    )
 
 
 def smooth(mixture: NoisyMixture, prior: ImagePrior) -> torch.Tensor:
-    """Remove what noise hides from the weight's gradient, by the prior of the images in it.
+    """Remove what noise hides from the mixture's components, by the prior of the images in them.
 
     Every principal component is a mixture of images, so it has their spectrum, and the power that
     is left after subtracting the noise. Differences of neighbouring pixels amplify the noise of
-    high frequencies, and would show nothing else without this. Shape (neurons, F), of rank N.
+    high frequencies, and would show nothing else without this. Shape (N, F).
     """
-    weight, noise = mixture.weight, mixture.variance
-    directions = torch.linalg.eigh(weight @ weight.T).eigenvectors[:, -mixture.samples :]
-    components = directions.T @ weight
+    components, noise = mixture.components, mixture.variance
     means = components.mean(1, keepdim=True)
     centred = components - means
-    ratio = weight.shape[0] / weight.shape[1]
+    ratio = mixture.weight.shape[0] / mixture.weight.shape[1]
     powers = noise * signal_powers(centred.square().mean(1) / noise, ratio)
     spectrum = powers[:, None] * prior.variances / prior.variances.mean()
     kept = prior.coefficients(centred) * spectrum / (spectrum + noise)
-    return directions @ (prior.inverted(kept) + means)
+    return prior.inverted(kept) + means
+
+
+def filling(sources: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """Compute the largest positive factors with which sources lie between two bounds; (N, 1).
+
+    A bound of zero is not reached by scaling, and ignored. Bounds have Shape (F).
+    """
+    limits = torch.where(sources > 0, high, low) / sources
+    return limits.where(limits > 0, torch.inf).amin(1, keepdim=True)
+
+
+def scales(
+    mixture: NoisyMixture,
+    rows: torch.Tensor,
+    sources: torch.Tensor,
+    prior: ImagePrior,
+    low: torch.Tensor,
+    high: torch.Tensor,
+) -> torch.Tensor:
+    """Compute the factors that make images of sources; Shape (N, 1).
+
+    The sign is the more probable one, given the bias and the prior. The bias tells the scale, too,
+    up to its noise and if it has no gains of its own; so does the image with the largest contrast
+    within the bounds, up to `SPREAD`: photographs have few values outside of it, and bright spots.
+
+    Args:
+        rows: that separate the mixture's components into the sources; Shape (N, N).
+        sources: Shape (N, F).
+        low, high: bounds of the images; Shape (F).
+    """
+    seen = (rows @ (mixture.directions.T @ mixture.bias))[:, None]
+    errors = mixture.bias_variance * rows.square().sum(1, keepdim=True)
+    positive, negative = filling(sources, low, high), filling(-sources, low, high)
+    weighted = prior.inverted(prior.coefficients(prior.mean[None]) / prior.variances)[0]
+    towards = (sources @ weighted)[:, None] * (positive + negative) / 2
+    signs = torch.where(towards + seen * (1 / positive + 1 / negative) / 2 / errors < 0, -1.0, 1.0)
+    filled = torch.where(signs > 0, positive, negative)
+    if mixture.scaled_apart:
+        return signs * filled
+    doubt = errors / seen.square().clamp(min=TINY)
+    told = seen.abs().clamp(min=TINY).log() * -(SPREAD**2) + filled.log() * doubt
+    return signs * (told / (SPREAD**2 + doubt)).exp()
 
 
 def signal_powers(observed: torch.Tensor, ratio: float) -> torch.Tensor:
@@ -205,21 +331,26 @@ class OutputGradients:
     misfit: float
 
 
-def with_ones(images: torch.Tensor) -> torch.Tensor:
-    """Append the bias's feature; Shape (N, F) to (N, F + 1)."""
-    return torch.cat([images, torch.ones_like(images[:, :1])], 1)
-
-
 def images_gram(denoised: Denoised) -> torch.Tensor:
     """Compute the expected products of images with each other; Shape (N, N)."""
-    images = with_ones(denoised.images)
-    return images @ images.T + denoised.covariance
+    return denoised.images @ denoised.images.T + denoised.covariance
+
+
+def _measured(mixture: NoisyMixture, denoised: Denoised) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute precision, Shape (N, N), and weighted values, (neurons, N), of output gradients.
+
+    They are those of the measurements of both parameters, each relative to its noise.
+    """
+    gains = mixture.gains / mixture.bias_variance
+    gram = images_gram(denoised) / mixture.variance + mixture.gains[:, None] * gains
+    correlated = mixture.weight @ denoised.images.T / mixture.variance
+    return gram, correlated + mixture.bias[:, None] * gains
 
 
 def regress(mixture: NoisyMixture, denoised: Denoised) -> torch.Tensor:
     """Compute output gradients by least squares from the images alone; Shape (neurons, N)."""
-    products = with_ones(denoised.images) @ mixture.gradients.T
-    return torch.linalg.solve(images_gram(denoised), products).T
+    gram, weighted = _measured(mixture, denoised)
+    return torch.linalg.solve(gram, weighted.T).T
 
 
 def estimate_outputs(
@@ -229,14 +360,14 @@ def estimate_outputs(
 
     Those expected are the mean and variance of an independent normal prior.
     """
-    images, gram, noise = with_ones(denoised.images), images_gram(denoised), mixture.variance
-    correlated = mixture.gradients @ images.T
-    unexplained = (correlated - expected.mean @ gram) / noise
-    precision = torch.diag_embed(1 / expected.variance) + gram / noise
+    gram, weighted = _measured(mixture, denoised)
+    unexplained = weighted - expected.mean @ gram
+    precision = torch.diag_embed(1 / expected.variance) + gram
     covariance = torch.linalg.inv(precision)
     correction = (covariance @ unexplained[..., None])[..., 0]
-    errors = mixture.gradients.square().sum() / noise
-    errors -= ((correlated / noise + unexplained) * expected.mean).sum()
+    errors = mixture.weight.square().sum() / mixture.variance
+    errors += mixture.bias.square().sum() / mixture.bias_variance
+    errors -= ((weighted + unexplained) * expected.mean).sum()
     volume = torch.linalg.slogdet(precision)[1].sum() + expected.variance.log().sum()
     misfit = errors - (unexplained * correction).sum() + volume
     return OutputGradients(expected.mean + correction, covariance.sum(0), float(misfit))

@@ -1,0 +1,245 @@
+"""A dense first layer in noise: what one victim's gradient says about its samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from gleak.attacks.first_layer import classifier_scores, output_slopes, scaled_layer
+from gleak.attacks.matching.label_inference import infer_by_argmin
+from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing import noisy_mixtures
+from gleak.attacks.unmixing.noisy_mixtures import (
+    Denoised,
+    Expected,
+    ImagePrior,
+    NoisyMixture,
+    OutputGradients,
+)
+from gleak.core.lazy import torch
+from gleak.models.layer_search import Scaling
+
+DRAWS = 64
+"""Number of draws of each image's error."""
+UNEXPLAINED = 1e-3
+"""Variance of output gradients that their model leaves unexplained, relative to their power."""
+PLAIN = 0.3
+"""Largest logarithm of a factor that is taken for that of a plain mean of gradients."""
+MISTAKEN = 0.05
+"""Error of predicted probabilities."""
+ROUNDING = 1e-6
+TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class FirstLayer:
+    """The dense layer that takes the samples, and what the network makes of its outputs.
+
+    Samples are scaled before the layer. Its weight, Shape (neurons, F), and bias, Shape (neurons),
+    are in double precision.
+    """
+
+    observation: Observation
+    name: str
+    scaling: Scaling
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    @classmethod
+    def of(cls, observation: Observation) -> Self:
+        """Return the layer of a model.
+
+        Raises:
+            IncompatibleError: the network does not begin with a dense layer that has a bias.
+        """
+        name, scaling = scaled_layer(observation.model, observation.input_shape)
+        layer = observation.model.get_submodule(name)
+        return cls(observation, name, scaling, layer.weight.double(), layer.bias.double())
+
+    def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Compute the layer's outputs; Shape (N, F) to (N, neurons)."""
+        return torch.nn.functional.linear(inputs, self.weight, self.bias)
+
+    def slopes(
+        self, inputs: torch.Tensor, outputs: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
+        """Compute the loss's derivatives at outputs of the layer; Shape (..., neurons).
+
+        Its inputs, Shape (..., F), are for what bypasses it.
+        """
+        samples = self.scaling.samples_of(inputs).expand(*labels.shape, -1).flatten(0, -2)
+        slopes = output_slopes(
+            self.observation,
+            self.name,
+            samples.unflatten(1, self.observation.input_shape),
+            labels.flatten(),
+            outputs.flatten(0, -2),
+        )
+        return slopes.view_as(outputs).to(outputs)
+
+    def labels(
+        self, inputs: torch.Tensor, gradients: torch.Tensor, mixture: NoisyMixture
+    ) -> torch.Tensor:
+        """Infer the label of every sample, given inputs of the layer, Shape (N, F).
+
+        The direction of a sample's derivatives tells its label, and the classifier's gradient those
+        of the batch, less the probabilities predicted for the images. Noise may hide either: of the
+        best labels by both and by the derivatives alone, the more probable ones are chosen.
+
+        Args:
+            inputs: approximate.
+            gradients: those observed at the outputs, up to factors; Shape (neurons, N).
+            mixture: gives the noise.
+        """
+        from scipy.optimize import linear_sum_assignment
+
+        classes = torch.arange(self.observation.classes, device=inputs.device)
+        outputs = self.outputs(inputs)[:, None].expand(-1, len(classes), -1)
+        candidates = self.slopes(inputs[:, None], outputs, classes.expand(len(inputs), -1))
+        similarity = torch.nn.functional.cosine_similarity(candidates, gradients.T[:, None], dim=2)
+        unlike = 1 - similarity.clamp(0, 1).square()
+        fit = -len(gradients) / 2 * unlike.clamp(min=ROUNDING).log()
+        rows, nearest = torch.arange(len(inputs)), similarity.argmax(1)
+        factor = factor_of(candidates[rows, nearest].T, mixture.gains * gradients)
+        scores = self.unpredicted(inputs, factor)
+        batch = infer_by_argmin(scores[None], len(inputs))[0]
+        _, order = linear_sum_assignment(-fit[:, batch].cpu().numpy())
+        noise = mixture.bias_noise_share**2 * scores.square().mean() + (MISTAKEN * factor) ** 2
+
+        def probability(labels: torch.Tensor) -> float:
+            counts = torch.nn.functional.one_hot(labels, len(classes)).sum(0)
+            misfit = (scores + factor * counts).square().sum() / (2 * noise)
+            return float(fit[rows, labels].sum() - misfit)
+
+        return max(batch[torch.from_numpy(order)], nearest, key=probability)
+
+    def unpredicted(self, inputs: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the classifier's bias less the part that its outputs predict.
+
+        Minus the number of labels of each class is left, times the factor of the samples' gradients
+        in the observed one; Shape (classes).
+        """
+        seen, scores = self.observation, classifier_scores(self.observation)[0]
+        if seen.protocol.loss != "cross_entropy":
+            return scores
+        samples = self.scaling.samples_of(inputs).unflatten(1, seen.input_shape)
+        return scores - factor * seen.model(samples.to(scores)).softmax(1).sum(0)
+
+    def expected(
+        self,
+        images: Denoised,
+        labels: torch.Tensor,
+        factor: torch.Tensor | None,
+        gradients: torch.Tensor,
+        stream: torch.Generator,
+    ) -> Expected:
+        """Compute mean and variance of the derivatives at the outputs, given uncertain inputs.
+
+        A neuron whose output is close to zero may be active or not.
+
+        Args:
+            images: as inputs of the layer.
+            labels: Shape (N).
+            factor: of the samples' gradients in the observed one; None: each has the one of the
+                observed derivatives.
+            gradients: those derivatives; Shape (neurons, N).
+            stream: of the draws.
+        """
+        mean, variance = self.moments(images, labels, stream)
+        own = factor_of(mean, gradients, 0) if factor is None else factor
+        unexplained = UNEXPLAINED * mean.square().mean()
+        return Expected(own * mean, own.square() * (variance + unexplained) + TINY)
+
+    def moments(
+        self, images: Denoised, labels: torch.Tensor, stream: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute mean and variance of the derivatives at the outputs; Shape (neurons, N) each."""
+        errors = (images.covariance.diagonal().clamp(min=0) / images.images.shape[1]).sqrt()
+        spread = errors[:, None] * self.weight.norm(dim=1)
+        noise = torch.randn(DRAWS, *spread.shape, generator=stream).to(spread)
+        outputs = self.outputs(images.images) + spread * noise
+        slopes = self.slopes(images.images, outputs, labels.expand(DRAWS, -1))
+        return slopes.mean(0).T, slopes.var(0).T
+
+
+def factor_of(
+    gradients: torch.Tensor, observed: torch.Tensor, axes: int | tuple[int, ...] = (0, 1)
+) -> torch.Tensor:
+    """Compute the factor between observed gradients and those of the samples' losses."""
+    return (observed * gradients).sum(axes) / gradients.square().sum(axes).clamp(min=TINY)
+
+
+@dataclass(frozen=True)
+class NoisyVictim:
+    """What is known of one victim's layer, and of images as its inputs.
+
+    Args:
+        layer: the layer.
+        mixture: the victim's gradients and their noise.
+        prior: of the layer's inputs.
+        bounds: least and largest input; Shape (2, F).
+    """
+
+    layer: FirstLayer
+    mixture: NoisyMixture
+    prior: ImagePrior
+    bounds: torch.Tensor
+
+    @classmethod
+    def of(cls, observation: Observation, samples: int) -> Self:
+        """Return what the observation of one victim says about so many samples."""
+        layer, gradients = FirstLayer.of(observation), mean_gradients(observation)
+        weight, bias = (gradients[f"{layer.name}.{part}"][0] for part in ("weight", "bias"))
+        mixture = noisy_mixtures.observe_noise(weight, bias, samples, bool(observation.cells))
+        gain, offset = layer.scaling.gain.double(), layer.scaling.offset.double()
+        prior = ImagePrior.natural(observation.input_shape, layer.weight).scaled(gain, offset)
+        bounds = torch.stack([offset, gain + offset]).to(layer.weight).sort(0).values
+        return cls(layer, mixture, prior, bounds)
+
+    def scaled(self, rows: torch.Tensor, components: torch.Tensor) -> OutputGradients:
+        """Scale the sources that rows separate from components, and return their derivatives."""
+        factors = noisy_mixtures.scales(
+            self.mixture, rows, rows @ components, self.prior, *self.bounds
+        )
+        mean = self.mixture.directions @ torch.linalg.inv(factors * rows)
+        return OutputGradients(mean, torch.zeros_like(rows), 0.0)
+
+    def images(self, outputs: OutputGradients) -> Denoised:
+        """Compute the posterior of the images, which fill their range if scales are unknown."""
+        images = noisy_mixtures.estimate_images(self.mixture, outputs, self.prior)
+        if not self.mixture.scaled_apart:
+            return images
+        factors = noisy_mixtures.filling(images.images, *self.bounds)
+        return replace(images, images=factors * images.images)
+
+    def of_classes(self, stream: torch.Generator) -> Classes:
+        """Approximate derivatives by those of the prior's images, and infer labels by them.
+
+        The weight's gradient along the mean image is a sum of the derivatives for each class, with
+        the number of its samples: labels and factor follow from a regression without negative
+        counts. The factor is 1/N if the client sends the mean of gradients as it is, and taken to
+        be that if it is nearly.
+        """
+        from scipy.optimize import nnls
+
+        samples, classes = self.mixture.samples, torch.arange(self.layer.observation.classes)
+        images = self.prior.mean.expand(len(classes), -1)
+        spread = self.prior.variances.sum() * torch.eye(len(classes)).to(images)
+        mean, variance = self.layer.moments(Denoised(images, spread), classes, stream)
+        seen = self.mixture.weight @ images[0] / images[0].square().sum()
+        counts = torch.from_numpy(nnls(mean.cpu().numpy(), seen.cpu().numpy())[0]).to(mean)
+        labels, factor = infer_by_argmin(-counts[None], samples)[0], counts.sum() / samples
+        if (factor * samples).log().abs() < PLAIN:
+            factor = torch.ones_like(factor) / samples
+        doubt = factor.square() * torch.diag(variance[:, labels].sum(0))
+        return Classes(labels, factor, OutputGradients(factor * mean[:, labels], doubt, 0.0))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Labels of a batch, Shape (N); the factor of its gradients; derivatives by labels alone."""
+
+    labels: torch.Tensor
+    factor: torch.Tensor
+    outputs: OutputGradients

@@ -1,0 +1,67 @@
+"""Leading singular vector of a dense first layer's gradient, and class means: samples in noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import AttackSummary
+from gleak.attacks.first_layer import DenseFirstAttack, exact_reconstruction
+from gleak.attacks.noisy_first_layer import NoisyVictim
+from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.noisy_mixtures import regress, smooth
+from gleak.core.lazy import torch
+from gleak.core.registry import register
+from gleak.runtime.seeding import torch_stream
+
+
+@register("singular_vectors")
+class SingularVectors(DenseFirstAttack):
+    """Leading singular vector of the first dense layer's gradient; for a batch, means of classes.
+
+    - The gradient of one sample is the product of its derivatives and itself, so the leading right
+      singular vector is the sample up to its scale, with the least noise. The scale is that of the
+      bias's gradient as far as its noise permits; if weight and bias were scaled apart, as under
+      Fed-CDP, it is the largest with which the values stay in [0, 1] (see
+      `gleak.attacks.unmixing.noisy_mixtures.scales`). What noise hides is taken from a prior of
+      natural images.
+    - For a batch the derivatives of a sample are approximated by those of the prior's images with
+      its label, and the images follow by regression of the weight's gradient on them: those of one
+      class are equal. This is less than unmixing gives, but needs no image to stand out of noise.
+
+    The label is the one whose derivatives are the nearest to those observed; of a batch, labels
+    are inferred from the counts of a non-negative regression.
+    """
+
+    source = "ours; scale and sign by the bias after Aono et al. 2017"
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    takes_batch_statistics: ClassVar[bool] = False
+
+    def summary(self) -> AttackSummary:
+        return AttackSummary(
+            terms=("prior of natural images",), labels="by derivatives of the first layer"
+        )
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        read = read_sample if observation.batch_size == 1 else read_classes
+        victims = [read(observation.of_victim(row)) for row in range(observation.victims)]
+        samples, labels = map(torch.stack, zip(*victims, strict=True))
+        return replace(exact_reconstruction(observation, samples, labels), paired=True)
+
+
+def read_sample(observation: Observation) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the sample of one victim, Shape (1, F), and its label, Shape (1)."""
+    victim = NoisyVictim.of(observation, 1)
+    rows = torch.ones(1, 1).to(victim.bounds)
+    images = victim.images(victim.scaled(rows, smooth(victim.mixture, victim.prior)))
+    derivatives = regress(victim.mixture, images)
+    labels = victim.layer.labels(images.images, derivatives, victim.mixture)
+    return victim.layer.scaling.samples_of(images.images), labels
+
+
+def read_classes(observation: Observation) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the means of one victim's classes, Shape (N, F), and its labels, Shape (N)."""
+    victim = NoisyVictim.of(observation, observation.batch_size)
+    classes = victim.of_classes(torch_stream(observation.seed, "singular_vectors"))
+    return victim.layer.scaling.samples_of(victim.images(classes.outputs).images), classes.labels

@@ -130,33 +130,29 @@ def unmix_victim(observation: Observation, count: int, power: float, turns: int)
     stream = torch_stream(observation.seed, "cpa_noisy", int(observation.victim_ids[0]))
     classes = victim.of_classes(stream)
     starts = [separated(victim, power), *([classes.outputs] if count > 1 else [])]
-    factor = None if victim.mixture.scaled_apart else classes.factor
-    found = [improved(victim, start, factor, turns, stream) for start in starts]
+    found = [improved(victim, start, classes.factor, turns, stream) for start in starts]
     return min(found, key=lambda turn: turn.misfit)
 
 
 def improved(
     victim: NoisyVictim,
     start: OutputGradients,
-    factor: torch.Tensor | None,
+    guess: torch.Tensor,
     turns: int,
     stream: torch.Generator,
 ) -> Turn:
-    """Improve derivatives and images in turn.
-
-    The common factor of gradients is estimated once: otherwise it and the scale of the images
-    would drift apart, turn by turn.
-    """
-    layer, mixture, images = victim.layer, victim.mixture, victim.images(start)
+    """Improve derivatives and images in turn, with a guess of the gradients' factor."""
+    layer, images = victim.layer, victim.images(start)
     for turn in range(turns + 1):
         samples = layer.scaling.samples_of(images.images).clamp(0, 1)
         images = replace(images, images=layer.scaling.of_samples(samples))
-        derivatives = noisy_mixtures.regress(mixture, images)
-        labels = layer.labels(images.images, derivatives, mixture)
-        expected = layer.expected(images, labels, factor, derivatives, stream)
-        outputs = noisy_mixtures.estimate_outputs(mixture, images, expected)
+        derivatives = noisy_mixtures.regress(victim.mixture, images)
+        labels = layer.labels(images.images, derivatives, victim.mixture)
+        expected = victim.expected(images, labels, guess, stream)
+        outputs = noisy_mixtures.estimate_outputs(victim.mixture, images, expected)
         if turn < turns:
-            images, mixture = victim.images(outputs), mixture.with_gains(outputs)
+            images = victim.images(outputs)
+            victim = replace(victim, mixture=victim.mixture.with_gains(outputs))
     return Turn(samples, labels, outputs.misfit + images.divergence)
 
 

@@ -205,8 +205,10 @@ def interpolated(
     at most as large as the least of them.
 
     Args:
-        left, right: factors of the product, Shape (rows, rank) and (columns, rank).
-        scaled, known: the known values, others 0, and which they are; Shape (rows, columns).
+        left: factor of the rows; Shape (rows, rank).
+        right: factor of the columns; Shape (columns, rank).
+        scaled: the known values, others 0; Shape (rows, columns).
+        known: which they are; Shape (rows, columns).
         shape: of an image; its pixels are the first columns.
     """
     size, rank = math.prod(shape), right.shape[1]

@@ -34,17 +34,20 @@ class CPANoisy(InputUnmixing):
     - Noise hides the high frequencies of the images, which differences amplify. The mixtures are
       therefore smoothed as far as the noise requires (see
       `gleak.attacks.unmixing.noisy_mixtures.smooth`) before edges are separated, as by `cpa_edges`.
+      A second start are the means of the classes, as of `singular_vectors`, which need no edges.
     - Images that are known approximately tell nearly what the network sends for them: at each
       neuron whether it is active, and with which weight for which label. This prior, the observed
       gradients and the images give the derivatives at the layer's outputs; these, the observed
       gradients and a prior of natural images give better images
       (`gleak.attacks.unmixing.noisy_mixtures.ImagePrior`). Both steps are repeated in turn, and
-      each takes into account how uncertain the other's result is. The labels of the batch follow
-      from the classifier's gradient less the probabilities predicted for the images, and each image
-      gets the one that suits its derivatives.
+      each takes into account how uncertain the other's result is. Each image gets the label that
+      suits its derivatives, and the batch those that suit the classifier's gradient too, unless
+      noise hides it. Of the two starts the result with the larger evidence is returned.
 
-    Noise is taken to be independent and of the same variance in all values of the layer. The result
-    has the labels that fit the images; samples that were not found have none.
+    Noise is taken to be independent and of the same variance in all values of a parameter. If it
+    differs between weight and bias, as under Fed-CDP, so do their scales, which are estimated for
+    each sample. The result has the labels that fit the images; samples that were not found have
+    none.
     """
 
     source = "ours, after CPA section III; signal and noise by Baik and Silverstein 2006"

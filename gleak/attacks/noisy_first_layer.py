@@ -20,6 +20,7 @@ from gleak.attacks.unmixing.noisy_mixtures import (
 from gleak.core.lazy import torch
 from gleak.models.layer_search import Scaling
 
+PARTS = ("weight", "bias")
 DRAWS = 64
 """Number of draws of each image's error."""
 UNEXPLAINED = 1e-3
@@ -56,8 +57,10 @@ class FirstLayer:
             IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         name, scaling = scaled_layer(observation.model, observation.input_shape)
-        layer = observation.model.get_submodule(name)
-        return cls(observation, name, scaling, layer.weight.double(), layer.bias.double())
+        weight, bias = (
+            observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS
+        )
+        return cls(observation, name, scaling, weight, bias)
 
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute the layer's outputs; Shape (N, F) to (N, neurons)."""
@@ -170,7 +173,7 @@ class NoisyVictim:
     def of(cls, observation: Observation, samples: int) -> Self:
         """Return what the observation of one victim says about so many samples."""
         layer, gradients = FirstLayer.of(observation), mean_gradients(observation)
-        weight, bias = (gradients[f"{layer.name}.{part}"][0] for part in ("weight", "bias"))
+        weight, bias = (gradients[f"{layer.name}.{part}"][0] for part in PARTS)
         mixture = noisy_mixtures.observe_noise(weight, bias, samples, bool(observation.cells))
         gain, offset = layer.scaling.gain.double(), layer.scaling.offset.double()
         prior = ImagePrior.natural(observation.input_shape, layer.weight).scaled(gain, offset)

@@ -185,8 +185,8 @@ def test_missing_values_are_those_of_the_conditional_mean() -> None:
 
 
 def test_a_bias_of_other_noise_has_gains_of_its_own() -> None:
-    gains = torch.tensor([2.0, 3.0, 4.0]).double()
-    bias = OUTPUTS @ gains + 1e-3 * normal(NEURONS, seed=3)
+    gains = torch.tensor([20.0, 30.0, 40.0]).double()
+    bias = OUTPUTS @ gains + 0.1 * normal(NEURONS, seed=3)
     weight = CLEAN[:, :-1] + 0.01 * normal(NEURONS, 432, seed=2)
     mixture = observe_noise(weight, bias, SAMPLES)
     assert mixture.scaled_apart

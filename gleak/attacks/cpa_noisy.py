@@ -34,17 +34,20 @@ class CPANoisy(InputUnmixing):
     - Noise hides the high frequencies of the images, which differences amplify. The mixtures are
       therefore smoothed as far as the noise requires (see
       `gleak.attacks.unmixing.noisy_mixtures.smooth`) before edges are separated, as by `cpa_edges`.
+      A second start are the means of the classes, as of `singular_vectors`, which need no edges.
     - Images that are known approximately tell nearly what the network sends for them: at each
       neuron whether it is active, and with which weight for which label. This prior, the observed
       gradients and the images give the derivatives at the layer's outputs; these, the observed
       gradients and a prior of natural images give better images
       (`gleak.attacks.unmixing.noisy_mixtures.ImagePrior`). Both steps are repeated in turn, and
-      each takes into account how uncertain the other's result is. The labels of the batch follow
-      from the classifier's gradient less the probabilities predicted for the images, and each image
-      gets the one that suits its derivatives.
+      each takes into account how uncertain the other's result is. Each image gets the label that
+      suits its derivatives, and the batch those that suit the classifier's gradient too, unless
+      noise hides it. Of the two starts the result with the larger evidence is returned.
 
-    Noise is taken to be independent and of the same variance in all values of the layer. The result
-    has the labels that fit the images; samples that were not found have none.
+    Noise is taken to be independent and of the same variance in all values of a parameter. If it
+    differs between weight and bias, as under Fed-CDP, so do their scales, which are estimated for
+    each sample. The result has the labels that fit the images; samples that were not found have
+    none.
     """
 
     source = "ours, after CPA section III; signal and noise by Baik and Silverstein 2006"
@@ -130,33 +133,29 @@ def unmix_victim(observation: Observation, count: int, power: float, turns: int)
     stream = torch_stream(observation.seed, "cpa_noisy", int(observation.victim_ids[0]))
     classes = victim.of_classes(stream)
     starts = [separated(victim, power), *([classes.outputs] if count > 1 else [])]
-    factor = None if victim.mixture.scaled_apart else classes.factor
-    found = [improved(victim, start, factor, turns, stream) for start in starts]
+    found = [improved(victim, start, classes.factor, turns, stream) for start in starts]
     return min(found, key=lambda turn: turn.misfit)
 
 
 def improved(
     victim: NoisyVictim,
     start: OutputGradients,
-    factor: torch.Tensor | None,
+    guess: torch.Tensor,
     turns: int,
     stream: torch.Generator,
 ) -> Turn:
-    """Improve derivatives and images in turn.
-
-    The common factor of gradients is estimated once: otherwise it and the scale of the images
-    would drift apart, turn by turn.
-    """
-    layer, mixture, images = victim.layer, victim.mixture, victim.images(start)
+    """Improve derivatives and images in turn, with a guess of the gradients' factor."""
+    layer, images = victim.layer, victim.images(start)
     for turn in range(turns + 1):
         samples = layer.scaling.samples_of(images.images).clamp(0, 1)
         images = replace(images, images=layer.scaling.of_samples(samples))
-        derivatives = noisy_mixtures.regress(mixture, images)
-        labels = layer.labels(images.images, derivatives, mixture)
-        expected = layer.expected(images, labels, factor, derivatives, stream)
-        outputs = noisy_mixtures.estimate_outputs(mixture, images, expected)
+        derivatives = noisy_mixtures.regress(victim.mixture, images)
+        labels = layer.labels(images.images, derivatives, victim.mixture)
+        expected = victim.expected(images, labels, guess, stream)
+        outputs = noisy_mixtures.estimate_outputs(victim.mixture, images, expected)
         if turn < turns:
-            images, mixture = victim.images(outputs), mixture.with_gains(outputs)
+            images = victim.images(outputs)
+            victim = replace(victim, mixture=victim.mixture.with_gains(outputs))
     return Turn(samples, labels, outputs.misfit + images.divergence)
 
 

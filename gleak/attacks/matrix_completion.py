@@ -30,8 +30,6 @@ Relative to the largest known value. Chosen on training images of MNIST and CIFA
 (docs/results/masks.md).
 """
 
-SCARCE = 1
-"""Known values of a pixel, as a multiple of the rank, below which it is interpolated."""
 TINY = 1e-30
 
 
@@ -43,16 +41,18 @@ class MatrixCompletion(DenseFirstAttack):
     (see `gleak.attacks.unmixing.mixtures.Mixture`). The values sent in a sparsified update (`topk`,
     `threshold`, `random_mask`) determine the others if they are several times as many as the
     N (neurons + features) values of A and X. The matrix is completed by alternating least squares
-    (`complete`), and ``attack`` is run on the result. A
-    neuron or feature of which fewer than N values were sent is not determined: its values are
-    close to zero. Rounded and noisy values are fitted as they are. A victim has converged if
-    ``attack`` has, and the values sent determine every feature (`determines`).
+    (`complete`), and ``attack`` is run on the result. A neuron of which fewer than N values were
+    sent is not determined, and its values are close to zero; such a pixel follows from the others
+    by a prior of images (`interpolated`). Rounded and noisy values are fitted as they are. A victim
+    has converged if ``attack`` has, and the values sent determine every feature (`determines`).
     """
 
     source = "ours; matrix completion by Jain et al. 2013 and Hastie et al. 2015"
 
     attack: Annotated[AttackSpec, nested("attack")] = parameter(
-        Aono(), "attack on the completed gradient; for a batch spear or cpa_edges", source="ours"
+        Aono(),
+        "attack on the completed gradient; for a batch spear, cpa_edges or cpa_noisy",
+        source="ours",
     )
     alternations: int = parameter(300, "of least squares, for one victim", source="ours", ge=1)
 
@@ -205,12 +205,14 @@ def interpolated(
     at most as large as the least of them.
 
     Args:
-        left, right: factors of the product, Shape (rows, rank) and (columns, rank).
-        scaled, known: the known values, others 0, and which they are; Shape (rows, columns).
+        left: factor of the rows; Shape (rows, rank).
+        right: factor of the columns; Shape (columns, rank).
+        scaled: the known values, others 0; Shape (rows, columns).
+        known: which they are; Shape (rows, columns).
         shape: of an image; its pixels are the first columns.
     """
     size, rank = math.prod(shape), right.shape[1]
-    open_pixels = known[:, :size].sum(0) < SCARCE * rank
+    open_pixels = known[:, :size].sum(0) < rank
     if not open_pixels.any() or open_pixels.all():
         return right
     images = ImagePrior.natural(shape, right).interpolated(right[:size].T, open_pixels).T

@@ -20,12 +20,15 @@ from gleak.attacks.unmixing.noisy_mixtures import (
 from gleak.core.lazy import torch
 from gleak.models.layer_search import Scaling
 
+PARTS = ("weight", "bias")
 DRAWS = 64
 """Number of draws of each image's error."""
 UNEXPLAINED = 1e-3
 """Variance of output gradients that their model leaves unexplained, relative to their power."""
-PLAIN = 0.3
-"""Largest logarithm of a factor that is taken for that of a plain mean of gradients."""
+PLAIN = 3.0
+"""Standard deviations within which a factor is taken for that of a plain mean of gradients."""
+BRIGHTNESS = 0.3
+"""Standard deviation of a photograph's mean value, relative to the mean of all."""
 MISTAKEN = 0.05
 """Error of predicted probabilities."""
 ROUNDING = 1e-6
@@ -54,8 +57,10 @@ class FirstLayer:
             IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         name, scaling = scaled_layer(observation.model, observation.input_shape)
-        layer = observation.model.get_submodule(name)
-        return cls(observation, name, scaling, layer.weight.double(), layer.bias.double())
+        weight, bias = (
+            observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS
+        )
+        return cls(observation, name, scaling, weight, bias)
 
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute the layer's outputs; Shape (N, F) to (N, neurons)."""
@@ -126,35 +131,13 @@ class FirstLayer:
         samples = self.scaling.samples_of(inputs).unflatten(1, seen.input_shape)
         return scores - factor * seen.model(samples.to(scores)).softmax(1).sum(0)
 
-    def expected(
-        self,
-        images: Denoised,
-        labels: torch.Tensor,
-        factor: torch.Tensor | None,
-        gradients: torch.Tensor,
-        stream: torch.Generator,
-    ) -> Expected:
-        """Compute mean and variance of the derivatives at the outputs, given uncertain inputs.
-
-        A neuron whose output is close to zero may be active or not.
-
-        Args:
-            images: as inputs of the layer.
-            labels: Shape (N).
-            factor: of the samples' gradients in the observed one; None: each has the one of the
-                observed derivatives.
-            gradients: those derivatives; Shape (neurons, N).
-            stream: of the draws.
-        """
-        mean, variance = self.moments(images, labels, stream)
-        own = factor_of(mean, gradients, 0) if factor is None else factor
-        unexplained = UNEXPLAINED * mean.square().mean()
-        return Expected(own * mean, own.square() * (variance + unexplained) + TINY)
-
     def moments(
         self, images: Denoised, labels: torch.Tensor, stream: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute mean and variance of the derivatives at the outputs; Shape (neurons, N) each."""
+        """Compute mean and variance of the derivatives at the outputs, given uncertain inputs.
+
+        A neuron whose output is close to zero may be active or not. Shape (neurons, N) each.
+        """
         errors = (images.covariance.diagonal().clamp(min=0) / images.images.shape[1]).sqrt()
         spread = errors[:, None] * self.weight.norm(dim=1)
         noise = torch.randn(DRAWS, *spread.shape, generator=stream).to(spread)
@@ -172,7 +155,7 @@ def factor_of(
 
 @dataclass(frozen=True)
 class NoisyVictim:
-    """What is known of one victim's layer, and of images as its inputs.
+    """One victim's gradients of a dense layer in noise, and the images that it takes.
 
     Args:
         layer: the layer.
@@ -190,7 +173,7 @@ class NoisyVictim:
     def of(cls, observation: Observation, samples: int) -> Self:
         """Return what the observation of one victim says about so many samples."""
         layer, gradients = FirstLayer.of(observation), mean_gradients(observation)
-        weight, bias = (gradients[f"{layer.name}.{part}"][0] for part in ("weight", "bias"))
+        weight, bias = (gradients[f"{layer.name}.{part}"][0] for part in PARTS)
         mixture = noisy_mixtures.observe_noise(weight, bias, samples, bool(observation.cells))
         gain, offset = layer.scaling.gain.double(), layer.scaling.offset.double()
         prior = ImagePrior.natural(observation.input_shape, layer.weight).scaled(gain, offset)
@@ -213,13 +196,41 @@ class NoisyVictim:
         factors = noisy_mixtures.filling(images.images, *self.bounds)
         return replace(images, images=factors * images.images)
 
+    def expected(
+        self,
+        images: Denoised,
+        labels: torch.Tensor,
+        guess: torch.Tensor,
+        stream: torch.Generator,
+    ) -> Expected:
+        """Compute mean and variance of the derivatives that were sent, given uncertain images.
+
+        A client may have scaled gradients. If it has scaled each parameter and sample by itself,
+        the factors are those of the derivatives by regression. Otherwise they are equal, and
+        follow from the bias and a ``guess``; the images do not count, since their scale would
+        follow the factor's error, turn by turn. A factor that may be that of the mean of gradients
+        as it is, 1/N, is taken to be that.
+        """
+        mean, variance = self.layer.moments(images, labels, stream)
+        if self.mixture.scaled_apart:
+            factor = factor_of(mean, noisy_mixtures.regress(self.mixture, images), 0)
+        else:
+            total, noise = mean.sum(1), self.mixture.bias_variance
+            prior = 1 / (BRIGHTNESS * guess).square() * self.mixture.samples
+            precision = prior + total.square().sum() / noise
+            factor = (prior * guess + (self.mixture.bias * total).sum() / noise) / precision
+            plain = torch.ones_like(factor) / self.mixture.samples
+            near = PLAIN * precision.rsqrt() + MISTAKEN * plain
+            factor = torch.where((factor - plain).abs() < near, plain, factor)
+        unexplained = UNEXPLAINED * mean.square().mean()
+        return Expected(factor * mean, factor.square() * (variance + unexplained) + TINY)
+
     def of_classes(self, stream: torch.Generator) -> Classes:
         """Approximate derivatives by those of the prior's images, and infer labels by them.
 
         The weight's gradient along the mean image is a sum of the derivatives for each class, with
-        the number of its samples: labels and factor follow from a regression without negative
-        counts. The factor is 1/N if the client sends the mean of gradients as it is, and taken to
-        be that if it is nearly.
+        the number of its samples, as is the bias's: labels and factor follow from a regression
+        without negative counts.
         """
         from scipy.optimize import nnls
 
@@ -227,11 +238,11 @@ class NoisyVictim:
         images = self.prior.mean.expand(len(classes), -1)
         spread = self.prior.variances.sum() * torch.eye(len(classes)).to(images)
         mean, variance = self.layer.moments(Denoised(images, spread), classes, stream)
-        seen = self.mixture.weight @ images[0] / images[0].square().sum()
+        seen = noisy_mixtures.regress(
+            self.mixture.as_one(), Denoised(images[:1], 0 * spread[:1, :1])
+        )[:, 0]
         counts = torch.from_numpy(nnls(mean.cpu().numpy(), seen.cpu().numpy())[0]).to(mean)
         labels, factor = infer_by_argmin(-counts[None], samples)[0], counts.sum() / samples
-        if (factor * samples).log().abs() < PLAIN:
-            factor = torch.ones_like(factor) / samples
         doubt = factor.square() * torch.diag(variance[:, labels].sum(0))
         return Classes(labels, factor, OutputGradients(factor * mean[:, labels], doubt, 0.0))
 

@@ -36,9 +36,9 @@ UNLIKELY = 4.0
 EXACT = 4.0
 """Variance, relative to that of rounding, below which the weight has no noise."""
 INTERPOLATIONS, INTERPOLATED = 300, 1e-8
-"""Most steps of conjugate gradients, and the squared residual, relative to the first, at their end."""
+"""Most steps of conjugate gradients, and the squared residual, relative to the first, that ends."""
 SPREAD = 0.1
-"""Standard deviation of the logarithm of a photograph's largest value, on CIFAR-10's training images."""
+"""Standard deviation of the logarithm of a photograph's largest value (training CIFAR-10)."""
 TINY = 1e-30
 
 
@@ -94,14 +94,6 @@ class ImagePrior:
     def inverted(self, coefficients: torch.Tensor) -> torch.Tensor:
         """Transform coefficients to images, without adding the mean; Shape (K, F)."""
         return _transformed(coefficients, [basis.T for basis in self.bases])
-
-    def whitened(self, images: torch.Tensor) -> torch.Tensor:
-        """Transform images to standard normal coefficients; Shape (K, F)."""
-        return self.coefficients(images - self.mean) / self.variances.sqrt()
-
-    def coloured(self, codes: torch.Tensor) -> torch.Tensor:
-        """Transform standard normal coefficients to images; Shape (K, F)."""
-        return self.inverted(codes * self.variances.sqrt()) + self.mean
 
     def interpolated(self, images: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
         """Compute missing values from the others, by conjugate gradients; Shape (K, F).
@@ -211,6 +203,10 @@ class NoisyMixture:
         """Length of the noise relative to that of the observed gradient of the bias."""
         return float((self.bias_variance / self.bias.square().mean()).sqrt())
 
+    def as_one(self) -> Self:
+        """Return the same gradients as a mixture of one sample, with the mean of the gains."""
+        return replace(self, gains=self.gains.mean(0, keepdim=True))
+
     def with_gains(self, outputs: OutputGradients) -> Self:
         """Return the mixture with the gains that fit the bias, if they are unknown."""
         if not self.scaled_apart:
@@ -287,9 +283,12 @@ def scales(
     within the bounds, up to `SPREAD`: photographs have few values outside of it, and bright spots.
 
     Args:
+        mixture: gives the bias and its noise.
         rows: that separate the mixture's components into the sources; Shape (N, N).
         sources: Shape (N, F).
-        low, high: bounds of the images; Shape (F).
+        prior: of the images.
+        low: least values of the images; Shape (F).
+        high: largest values; Shape (F).
     """
     seen = (rows @ (mixture.directions.T @ mixture.bias))[:, None]
     errors = mixture.bias_variance * rows.square().sum(1, keepdim=True)

@@ -9,8 +9,10 @@ from gleak.attacks.unmixing.noisy_mixtures import (
     Denoised,
     Expected,
     ImagePrior,
+    OutputGradients,
     estimate_images,
     estimate_outputs,
+    filling,
     observe_noise,
     regress,
     signal_powers,
@@ -167,3 +169,33 @@ def test_denoising_removes_most_of_the_noise() -> None:
     error = (found.images - images).square().mean()
     assert error < (noisy - images).square().mean() / 2
     torch.testing.assert_close(found.covariance.diagonal().mean() / 90, error, rtol=0.15, atol=0.0)
+
+
+def test_missing_values_are_those_of_the_conditional_mean() -> None:
+    """By the dense precision of all values."""
+    images, missing = draw(2), torch.arange(90) % 4 == 0
+    basis = OBLONG_PRIOR.coefficients(torch.eye(90).double()).T
+    precision = basis.T / OBLONG_PRIOR.variances @ basis
+    means = images[:, ~missing].mean(1, keepdim=True)
+    right = -precision[missing][:, ~missing] @ (images - means)[:, ~missing].T
+    oracle = torch.linalg.solve(precision[missing][:, missing], right).T + means
+    found = OBLONG_PRIOR.interpolated(images.where(~missing, 7.0), missing)
+    torch.testing.assert_close(found[:, missing], oracle, rtol=1e-3, atol=1e-3)
+    assert found[:, ~missing].equal(images[:, ~missing])
+
+
+def test_a_bias_of_other_noise_has_gains_of_its_own() -> None:
+    gains = torch.tensor([20.0, 30.0, 40.0]).double()
+    bias = OUTPUTS @ gains + 0.1 * normal(NEURONS, seed=3)
+    weight = CLEAN[:, :-1] + 0.01 * normal(NEURONS, 432, seed=2)
+    mixture = observe_noise(weight, bias, SAMPLES)
+    assert mixture.scaled_apart
+    assert not observe_noise(weight, bias, SAMPLES, rounded=True).scaled_apart
+    outputs = OutputGradients(OUTPUTS, torch.zeros(SAMPLES, SAMPLES).double(), 0.0)
+    torch.testing.assert_close(mixture.with_gains(outputs).gains, gains, rtol=0.05, atol=0)
+
+
+def test_sources_fill_the_range_between_their_bounds() -> None:
+    sources = torch.tensor([[0.2, 0.5, -0.1], [-2.0, 1.0, 4.0]])
+    low, high = torch.tensor([0.0, -1.0, -1.0]), torch.tensor([1.0, 1.0, 1.0])
+    assert filling(sources, low, high).flatten().tolist() == [2.0, 0.25]

@@ -15,12 +15,13 @@ from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing import noisy_mixtures
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, by_bias, separate
-from gleak.attacks.unmixing.noisy_mixtures import Denoised, Expected, ImagePrior
+from gleak.attacks.unmixing.noisy_mixtures import Expected
 from gleak.attacks.unmixing_attack import InputUnmixing
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.data.natural_images import Denoised, ImagePrior
 from gleak.models.layer_search import Scaling
 from gleak.runtime.checkpointing import Part
 from gleak.runtime.progress import Progress
@@ -50,7 +51,7 @@ class CPANoisy(InputUnmixing):
       neuron whether it is active, and with which weight for which label. This prior, the observed
       gradients and the images give the derivatives at the layer's outputs; these, the observed
       gradients and a prior of natural images give better images
-      (`gleak.attacks.unmixing.noisy_mixtures.ImagePrior`). Both steps are repeated in turn, and
+      (`gleak.data.natural_images.ImagePrior`). Both steps are repeated in turn, and
       each takes into account how uncertain the other's result is. The labels of the batch follow
       from the classifier's gradient less the probabilities predicted for the images, and each image
       gets the one that suits its derivatives.

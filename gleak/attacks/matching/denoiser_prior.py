@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from gleak.attacks.matching.priors import Prior
 from gleak.attacks.observation import Observation
@@ -34,8 +34,9 @@ class DenoiserPrior(Prior):
     network: GradientStepDenoiser | None = None
 
     def of(self, observation: Observation) -> Self:
-        network: torch.nn.Module = observation.knowledge["denoiser"]
-        return replace(self, network=network)
+        return replace(
+            self, network=cast("GradientStepDenoiser", observation.knowledge["denoiser"])
+        )
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         assert self.network is not None, "set by `of`"

@@ -245,6 +245,11 @@ class GradientStepDenoiser(nn.Module):
         """Compute the energy of images; Shape (M). Arguments as in `residual`."""
         return self.residual(images, deviations).square().sum((1, 2, 3)) / 2
 
+    def gain(self, images: Tensor, deviations: Tensor) -> Tensor:
+        """Compute the energy less that of normal coefficients, so what was learned; Shape (M)."""
+        normal = normal_residual(images, deviations).square().sum((1, 2, 3)) / 2
+        return self.energy(images, deviations) - normal
+
     def denoise(self, images: Tensor, deviations: Tensor) -> Tensor:
         """Remove noise, without clipping; in training, differentiable in the parameters."""
         with torch.enable_grad():

@@ -15,22 +15,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DenoiserPrior(Prior):
-    """Energy of a denoiser over the variance of its noise, summed over the samples of a victim.
+    """What public images tell beyond the prior of natural images, in nats, summed over samples.
 
-    E(x, s) / s^2 has the gradient (x - D(x, s)) / s^2, that of minus the logarithm of the density
-    of images with noise of standard deviation s, as far as D is the best denoiser (Tweedie's
-    formula; Hurault et al. 2022). So it is in nats, up to a constant that depends on s: values for
-    different s cannot be compared.
+    A denoiser's energy over the variance of its noise, E(x, s) / s^2, has the gradient
+    (x - D(x, s)) / s^2, that of minus the logarithm of the density of images with noise of standard
+    deviation s, as far as D is the best denoiser (Tweedie's formula; Hurault et al. 2022). It says
+    nothing about details that the noise hides, and as a prior by itself it prefers images without
+    any. So this is its difference from the energy of normal coefficients
+    (`gleak.data.natural_images.ImagePrior`), an estimate of minus the logarithm of a ratio of
+    densities, to be added to minus the logarithm of their density. It is zero before training.
 
     Args:
         weight: see `Prior`.
-        deviation: s, of intensities in [0, 1]. Larger ones prefer smoother images.
+        deviation: s, of intensities in [0, 1]; of the size of the errors to be corrected.
         network: the attacker's knowledge ``denoiser``; set by `of`.
     """
 
     title: ClassVar[str] = "denoiser prior"
 
-    deviation: float = 0.05
+    deviation: float = 0.2
     network: GradientStepDenoiser | None = None
 
     def of(self, observation: Observation) -> Self:
@@ -41,5 +44,5 @@ class DenoiserPrior(Prior):
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         assert self.network is not None, "set by `of`"
         images = inputs.flatten(0, 1)
-        energies = self.network.energy(images, images.new_full((len(images),), self.deviation))
-        return energies.view(inputs.shape[:2]).sum(1) / self.deviation**2
+        gains = self.network.gain(images, images.new_full((len(images),), self.deviation))
+        return gains.view(inputs.shape[:2]).sum(1) / self.deviation**2

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DenoiserPrior(Prior):
-    """What public images tell beyond the prior of natural images, in nats, summed over samples.
+    """Prior by what a denoiser learned of public images, beside that of natural ones, in nats.
 
     A denoiser's energy over the variance of its noise, E(x, s) / s^2, has the gradient
     (x - D(x, s)) / s^2, that of minus the logarithm of the density of images with noise of standard
@@ -23,7 +23,8 @@ class DenoiserPrior(Prior):
     nothing about details that the noise hides, and as a prior by itself it prefers images without
     any. So this is its difference from the energy of normal coefficients
     (`gleak.data.natural_images.ImagePrior`), an estimate of minus the logarithm of a ratio of
-    densities, to be added to minus the logarithm of their density. It is zero before training.
+    densities, to be added to minus the logarithm of their density. It is zero before training, and
+    the sum over the samples of a victim.
 
     Args:
         weight: see `Prior`.

@@ -159,5 +159,5 @@ def test_no_training_changes_torchs_own_random_numbers(tiny: Tiny, learn: Learn)
 
 @each_name
 def test_victims_that_may_be_among_the_public_samples_are_refused(name: str, tiny: Tiny) -> None:
-    with pytest.raises(IncompatibleError, match="from which client .* draws its samples"):
+    with pytest.raises(IncompatibleError, match=r"from which client .* draws its samples"):
         tiny(name).check_victims(parse("dataset", "cifar10"), parse("client", "fedsgd+split=train"))

@@ -13,7 +13,9 @@ from gleak.attacks.noisy_first_layer import FirstLayer, NoisyVictim
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing import noisy_mixtures
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
-from gleak.attacks.unmixing.noisy_mixtures import OutputGradients
+from gleak.attacks.unmixing.noisy_mixtures import (
+    OutputGradients,
+)
 from gleak.attacks.unmixing_attack import InputUnmixing
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -39,7 +41,7 @@ class CPANoisy(InputUnmixing):
       neuron whether it is active, and with which weight for which label. This prior, the observed
       gradients and the images give the derivatives at the layer's outputs; these, the observed
       gradients and a prior of natural images give better images
-      (`gleak.attacks.unmixing.noisy_mixtures.ImagePrior`). Both steps are repeated in turn, and
+      (`gleak.data.natural_images.ImagePrior`). Both steps are repeated in turn, and
       each takes into account how uncertain the other's result is. Each image gets the label that
       suits its derivatives, and the batch those that suit the classifier's gradient too, unless
       noise hides it. Of the two starts the result with the larger evidence is returned.

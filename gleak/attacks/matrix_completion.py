@@ -13,12 +13,12 @@ from gleak.attacks.base import AttackSpec, AttackSummary, SearchCost
 from gleak.attacks.first_layer import Aono, DenseFirstAttack, dense_layer_of_samples
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import leading_directions
-from gleak.attacks.unmixing.noisy_mixtures import ImagePrior
 from gleak.clients.base import ClientSpec
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
+from gleak.data.natural_images import ImagePrior
 from gleak.models.base import ModelSpec
 
 ENOUGH = 1.5

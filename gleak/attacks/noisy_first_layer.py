@@ -11,13 +11,12 @@ from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing import noisy_mixtures
 from gleak.attacks.unmixing.noisy_mixtures import (
-    Denoised,
     Expected,
-    ImagePrior,
     NoisyMixture,
     OutputGradients,
 )
 from gleak.core.lazy import torch
+from gleak.data.natural_images import Denoised, ImagePrior
 from gleak.models.layer_search import Scaling
 
 PARTS = ("weight", "bias")

@@ -10,7 +10,10 @@ from gleak.attacks.base import AttackSummary
 from gleak.attacks.first_layer import DenseFirstAttack, exact_reconstruction
 from gleak.attacks.noisy_first_layer import NoisyVictim
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.noisy_mixtures import regress, smooth
+from gleak.attacks.unmixing.noisy_mixtures import (
+    regress,
+    smooth,
+)
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.runtime.seeding import torch_stream

@@ -1,4 +1,4 @@
-"""Networks of the codec, the generator, the postprocessor, the tagger and BigGAN.
+"""Networks of the codec, the generator, the postprocessor, the denoiser, the tagger and BigGAN.
 
 They are subclasses of `torch.nn.Module`, so this module loads torch: specs import it in functions.
 """
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import spectral_norm
 
+from gleak.data.natural_images import ImagePrior
 from gleak.knowledge.base import LayerShape, Pyramid, Sides, conv3x3, zero_initialised
 
 DARKEST = 0.02
@@ -24,6 +25,10 @@ EPSILON = 1e-4
 STATISTICS = 51
 """Number of truncations between 0 and 1 with stored statistics of activations."""
 COLOURS = 3
+CONTRAST = 0.25
+"""Typical standard deviation of intensities in an image."""
+LEVEL = 4.0
+"""Divisor of the logarithm of the noise, as an input of the denoiser."""
 
 
 class ResidualConvolutions(nn.Module):
@@ -197,6 +202,73 @@ class UNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.enhance(images).clamp(0, 1)
+
+
+class GradientStepDenoiser(nn.Module):
+    """Denoiser D(x, s) = x - grad E(x, s) with the energy E(x, s) = |R(x, s)|^2 / 2.
+
+    The residual R is that of normal coefficients (`gleak.data.natural_images`), of which D is the
+    Wiener filter, plus the output of a small U-Net on images at half resolution, which is zero
+    before training. It takes images of any size.
+    """
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.first = conv3x3(channels + 1, width, stride=2)
+        self.fine = ResidualConvolutions(width)
+        wide = 2 * width
+        self.coarse = nn.Sequential(
+            conv3x3(width, wide, stride=2), ResidualConvolutions(wide), ResidualConvolutions(wide)
+        )
+        self.up = conv3x3(wide, width)
+        self.joined = ResidualConvolutions(width)
+        self.last = zero_initialised(conv3x3(width, 4 * channels))
+
+    def residual(self, images: Tensor, deviations: Tensor) -> Tensor:
+        """Estimate the noise of images up to an orthogonal map; Shape (M, C, H, W).
+
+        Args:
+            images: Shape (M, C, H, W), not clipped.
+            deviations: standard deviation of each image's noise; Shape (M).
+        """
+        noise = deviations[:, None, None, None]
+        deviation = (noise.square() + CONTRAST**2).sqrt()
+        level = (noise.log() / LEVEL).expand_as(images[:, :1])
+        fine = self.fine(self.first(torch.cat([(images - 0.5) / deviation, level], 1)))
+        coarse = functional.interpolate(self.up(self.coarse(fine)), fine.shape[2:])
+        outputs = self.last(functional.silu(self.joined(fine + coarse)))
+        height, base = images.shape[2:]
+        learned = functional.pixel_shuffle(outputs, 2)[..., :height, :base]
+        return normal_residual(images, deviations) + CONTRAST * noise / deviation * learned
+
+    def energy(self, images: Tensor, deviations: Tensor) -> Tensor:
+        """Compute the energy of images; Shape (M). Arguments as in `residual`."""
+        return self.residual(images, deviations).square().sum((1, 2, 3)) / 2
+
+    def gain(self, images: Tensor, deviations: Tensor) -> Tensor:
+        """Compute the energy less that of normal coefficients, so what was learned; Shape (M)."""
+        normal = normal_residual(images, deviations).square().sum((1, 2, 3)) / 2
+        return self.energy(images, deviations) - normal
+
+    def denoise(self, images: Tensor, deviations: Tensor) -> Tensor:
+        """Remove noise, without clipping; in training, differentiable in the parameters."""
+        with torch.enable_grad():
+            images = images.detach().requires_grad_()
+            energy = self.energy(images, deviations).sum()
+            (step,) = torch.autograd.grad(energy, images, create_graph=self.training)
+        return images.detach() - step
+
+    def forward(self, images: Tensor, deviations: Tensor) -> Tensor:
+        return self.denoise(images, deviations).clamp(0, 1)
+
+
+def normal_residual(images: Tensor, deviations: Tensor) -> Tensor:
+    """Compute the residual of normal coefficients with the spectrum of natural images."""
+    prior = ImagePrior.natural(images.shape[1:], images)
+    coefficients = prior.coefficients(images.flatten(1) - prior.mean)
+    noise = deviations[:, None]
+    scaled = coefficients * noise / (prior.variances + noise.square()).sqrt()
+    return prior.inverted(scaled).view_as(images)
 
 
 class TagClassifier(nn.Module):

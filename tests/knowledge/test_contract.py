@@ -26,12 +26,13 @@ each_name = pytest.mark.parametrize("name", NAMES)
 
 
 def inputs_of(network: nn.Module, shape: tuple[int, ...], count: int = 5) -> Inputs:
-    """Draw inputs of a network: images, or codes and labels for a generator."""
+    """Draw inputs of a network: images, with their noise for a denoiser, or codes and labels."""
     random = torch.Generator().manual_seed(0)
     if hasattr(network, "generate"):
         codes = torch.randn(count, network.code_size, generator=random)
         return codes, torch.arange(count) % network.classes
-    return (torch.rand(count, *shape, generator=random),)
+    images = torch.rand(count, *shape, generator=random)
+    return (images, torch.linspace(0.1, 0.2, count)) if hasattr(network, "energy") else (images,)
 
 
 @torch.no_grad()
@@ -154,3 +155,9 @@ def test_no_training_changes_torchs_own_random_numbers(tiny: Tiny, learn: Learn)
     before = torch.get_rng_state()
     learn(tiny("codec"))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@each_name
+def test_victims_that_may_be_among_the_public_samples_are_refused(name: str, tiny: Tiny) -> None:
+    with pytest.raises(IncompatibleError, match=r"from which client .* draws its samples"):
+        tiny(name).check_victims(parse("dataset", "cifar10"), parse("client", "fedsgd+split=train"))

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Protocol
 
 from gleak.attacks.matching.priors import image_prior
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.noisy_mixtures import ImagePrior
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 from gleak.data.base import DatasetSpec
+from gleak.data.natural_images import ImagePrior
 
 ALIGNED = 4
 """Divisor of the sides of matrices that begin at multiples of 64 bytes in a batch."""

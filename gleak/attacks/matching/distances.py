@@ -320,9 +320,7 @@ class CodedPiece(FormedPiece):
 def coded(pieces: Sequence[Piece], cells: Mapping[str, QuantisationCell]) -> list[Piece]:
     """Add the codes of parameters to their pairs; those without one are unchanged."""
     return [
-        CodedPiece(**vars(piece.formed()), cell=cells[piece.name])
-        if piece.name in cells
-        else piece
+        CodedPiece(**vars(piece.formed()), cell=cells[piece.name]) if piece.name in cells else piece
         for piece in pieces
     ]
 

@@ -203,7 +203,6 @@ def split_errors(
     return [(within, of_span), ((total - within).clamp_min(0), counts - of_span)]
 
 
-
 @dataclass(frozen=True)
 class OuterPiece(Piece):
     """Pair of gradients of a dense layer's weight, with a dummy gradient D^T A in factored form.

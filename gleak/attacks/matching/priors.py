@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.noisy_mixtures import ImagePrior
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
+from gleak.data.natural_images import ImagePrior
 from gleak.models.batch_norm import (
     InputStatistics,
     batch_norm_passes,

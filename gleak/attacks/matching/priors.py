@@ -20,6 +20,7 @@ from gleak.models.batch_norm import (
 
 MID, SPREAD = 0.5, 0.3
 """Mean and standard deviation of the values of a table, about those of uniform ones."""
+EDGE = 0.03
 EPSILON = 1e-12
 """Added under roots, whose derivative at zero is infinite."""
 StatisticsSource = Literal["running", "granted"]
@@ -75,6 +76,8 @@ class TotalVariation(Prior):
 class NaturalImages(Prior):
     """Minus the logarithm of the density of natural images (`ImagePrior`), in nats.
 
+    It falls off outside of [0, 1], within about `EDGE`.
+
     The values of a table are taken to be independent, with the same mean and variance.
 
     Args:
@@ -93,7 +96,9 @@ class NaturalImages(Prior):
         if self.images is None:
             return (inputs - MID).flatten(1).square().sum(1) / (2 * SPREAD**2)
         codes = self.images.whitened(inputs.flatten(2).flatten(0, 1))
-        return codes.square().sum(1).view(inputs.shape[:2]).sum(1) / 2
+        outside = (inputs - inputs.clamp(0, 1)).flatten(1) / EDGE
+        energy = codes.square().sum(1).view(inputs.shape[:2]).sum(1)
+        return (energy + outside.square().sum(1)) / 2
 
 
 def image_prior(observation: Observation) -> ImagePrior | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -133,10 +132,6 @@ class EstimatedScale(DistanceSpec):
         None, "what clients multiply by an unknown factor; set by what is observed", source="ours"
     )
 
-    unknowns: int = parameter(
-        0, "number of values of the samples; set by what is observed", source="ours", ge=0
-    )
-
     reads_codes: ClassVar[bool] = True
     joins_parameters: ClassVar[bool] = False
 
@@ -148,15 +143,12 @@ class EstimatedScale(DistanceSpec):
             unit = (power / sizes.sum(0).clamp_min(1)).clamp_min(FLOOR)
         if self.clipping is None:
             return self.of_errors(*_errors(parts, unit))
-        factors = self._factors(parts)
-        scaled = [part.scaled(own) for part, own in zip(parts, factors.detach(), strict=True)]
-        logarithm = (sizes / sizes.sum(0).clamp_min(1) * factors.clamp_min(FLOOR).log()).sum(0)
-        return self.of_errors(*_errors(scaled, unit)) + self.of_scale(logarithm)
+        factors = self._factors(parts).detach()
+        scaled = [part.scaled(own) for part, own in zip(parts, factors, strict=True)]
+        return self.of_errors(*_errors(scaled, unit))
 
     def of(self, observation: Observation) -> Self:
-        unknowns = observation.batch_size * math.prod(observation.input_shape)
-        known = {"clipping": observation.protocol.clipping, "unknowns": unknowns}
-        return self.model_copy(update=known)
+        return self.model_copy(update={"clipping": observation.protocol.clipping})
 
     def _factors(self, parts: Sequence[Piece]) -> torch.Tensor:
         """Compute the scale of each parameter's gradient; Shape (parameters, V)."""
@@ -165,10 +157,6 @@ class EstimatedScale(DistanceSpec):
         if self.clipping == "update":
             inner, norm = (values.sum(0).expand_as(values) for values in (inner, norm))
         return (inner / norm.clamp_min(FLOOR)).clamp_min(0)
-
-    def of_scale(self, logarithm: torch.Tensor) -> torch.Tensor:
-        """Compute what is added for the logarithm of an unknown scale; Shape (V)."""
-        return torch.zeros_like(logarithm)
 
     @abstractmethod
     def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
@@ -216,9 +204,6 @@ class ProfileLikelihood(EstimatedScale):
     shared: float = parameter(
         1000.0, "K: values that the mean noise of all parameters counts as", source="ours", ge=0
     )
-
-    def of_scale(self, logarithm: torch.Tensor) -> torch.Tensor:
-        return self.unknowns * logarithm
 
     def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         values = counts.sum(0).clamp_min(1)

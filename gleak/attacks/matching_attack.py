@@ -20,7 +20,7 @@ from gleak.attacks.matching.parts import ClientModel, Compared, Draws, Parts, Re
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.observation import Observation
-from gleak.attacks.observed_network import has_zero_columns, is_kinked
+from gleak.attacks.observed_network import has_zero_columns, is_kinked, reads_samples
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -265,6 +265,8 @@ class SignedAdamAttack(MatchingAttack):
         super().check_observation(observation)
         if not is_kinked(observation):
             raise IncompatibleError("map finds more in networks without kinks")
+        if reads_samples(observation):
+            raise IncompatibleError("the samples are read from the gradient of a dense first layer")
 
     def common(self) -> dict[str, Any]:
         return {

@@ -1,11 +1,11 @@
-"""What random samples show of the network and the defence in an observation."""
+"""Properties of the network and the defence that an observation shows."""
 
 from __future__ import annotations
 
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 from gleak.models.differentiation import has_kinks
-from gleak.models.layer_search import first_dense_input
+from gleak.models.layer_search import first_dense_input, first_dense_layer
 from gleak.runtime.seeding import torch_stream
 
 PROBES = 6
@@ -39,3 +39,11 @@ def has_zero_columns(observation: Observation) -> bool:
     zero = (observation.update[f"{entry.layer}.weight"][0] == 0).all(-2).double().mean().item()
     natural = (entry.embeddings == 0).all(0).double().mean().item()
     return zero > (1 + natural) / 2 if natural else zero > 0
+
+
+def reads_samples(observation: Observation) -> bool:
+    """Return True if a dense layer takes the samples, and has a neuron for each at least."""
+    layer = first_dense_layer(observation.model, observation.input_shape)
+    if layer is None or not layer.takes_samples or f"{layer.name}.weight" not in observation.update:
+        return False
+    return len(observation.model.get_parameter(f"{layer.name}.weight")) >= observation.batch_size

@@ -134,7 +134,6 @@ class EstimatedScale(DistanceSpec):
 
     reads_codes: ClassVar[bool] = True
     joins_parameters: ClassVar[bool] = False
-    unknowns: int = 0
 
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         parts = cast("Sequence[Piece]", pieces)
@@ -144,10 +143,9 @@ class EstimatedScale(DistanceSpec):
             unit = (power / sizes.sum(0).clamp_min(1)).clamp_min(FLOOR)
         if self.clipping is None:
             return self.of_errors(*_errors(parts, unit))
-        factors = self._factors(parts)
-        scaled = [part.scaled(own) for part, own in zip(parts, factors.detach(), strict=True)]
-        logarithm = (sizes / sizes.sum(0).clamp_min(1) * factors.clamp_min(FLOOR).log()).sum(0)
-        return self.of_errors(*_errors(scaled, unit)) + self.unknowns * logarithm
+        factors = self._factors(parts).detach()
+        scaled = [part.scaled(own) for part, own in zip(parts, factors, strict=True)]
+        return self.of_errors(*_errors(scaled, unit))
 
     def of(self, observation: Observation) -> Self:
         return self.model_copy(update={"clipping": observation.protocol.clipping})

@@ -20,6 +20,10 @@ from gleak.models.batch_norm import (
 
 MID, SPREAD = 0.5, 0.3
 """Mean and standard deviation of the values of a table, about those of uniform ones."""
+EDGE = 0.03
+"""Standard deviation of values outside of [0, 1]."""
+PEAK = 0.1
+"""Standard deviation of the logarithm of an image's largest value (training CIFAR-10)."""
 EPSILON = 1e-12
 """Added under roots, whose derivative at zero is infinite."""
 StatisticsSource = Literal["running", "granted"]
@@ -75,25 +79,38 @@ class TotalVariation(Prior):
 class NaturalImages(Prior):
     """Minus the logarithm of the density of natural images (`ImagePrior`), in nats.
 
+    It falls off outside of [0, 1], within about `EDGE`. Where clients clip their update, its length
+    tells nothing, and the scale of the samples is hardly known: darker images of less contrast
+    would then always be more probable. So the density is that of an image whose largest value is
+    scaled to 1, and that value is log-normal.
+
     The values of a table are taken to be independent, with the same mean and variance.
 
     Args:
         weight: see `Prior`.
         images: set by `of`; None for tables.
+        unscaled: True if clients clip their update; set by `of`.
     """
 
     title: ClassVar[str] = "prior of natural images"
 
     images: ImagePrior | None = None
+    unscaled: bool = False
 
     def of(self, observation: Observation) -> Self:
-        return replace(self, images=image_prior(observation))
+        unscaled = observation.protocol.clipping is not None
+        return replace(self, images=image_prior(observation), unscaled=unscaled)
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         if self.images is None:
             return (inputs - MID).flatten(1).square().sum(1) / (2 * SPREAD**2)
-        codes = self.images.whitened(inputs.flatten(2).flatten(0, 1))
-        return codes.square().sum(1).view(inputs.shape[:2]).sum(1) / 2
+        outside = (inputs - inputs.clamp(0, 1)).flatten(1) / EDGE
+        energy, samples = outside.square().sum(1), inputs.flatten(2)
+        if self.unscaled:
+            largest = samples.amax(2, keepdim=True).clamp_min(EDGE)
+            samples, energy = samples / largest, energy + (largest.log() / PEAK).square().sum((1, 2))
+        codes = self.images.whitened(samples.flatten(0, 1))
+        return (energy + codes.square().sum(1).view(inputs.shape[:2]).sum(1)) / 2
 
 
 def image_prior(observation: Observation) -> ImagePrior | None:

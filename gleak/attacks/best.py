@@ -31,6 +31,8 @@ POLISH, FINISH = 200, 1200
 SELECTED = "the best of the searches, with the whole budget"
 POLISHED = "the most probable samples from there"
 FINISHED = "exact samples from there"
+EXACT = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
+"""Parts of the search for exact samples."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Proposal:
         """True if it is one of the searches among which the budget is divided."""
         searches = self.suits and self.attack.cost().evaluations > 0
         return searches and not isinstance(self.attack, MAP)
+
+    def rank(self) -> tuple[bool, ...]:
+        """Return the key by which proposals are ordered."""
+        return self.suits, self.shares_budget, self.attack.cost().evaluations > 0
 
 
 @register("best")
@@ -107,6 +113,12 @@ class Best(AttackSpec):
         for proposal in self.proposed(observation.of_victim(0), self.budget):
             if proposal.suits:
                 proposal.attack.rehearse(observation)
+        candidates, rows = self._candidates(observation), np.arange(observation.victims)
+        grey, found = candidates.best, np.zeros(len(rows), dtype=bool)
+        guess = Reconstruction(inputs=grey.inputs, labels=grey.labels, converged=found)
+        candidates.consider([self.name] * len(rows), "", rows, guess)
+        candidates.polish(rows, POLISH, POLISHED)
+        candidates.polish(rows, FINISH, FINISHED, **EXACT)
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """Attack victims together that the same attacks suit."""
@@ -124,7 +136,8 @@ class Best(AttackSpec):
     def proposed(self, observation: Observation, evaluations: int) -> tuple[Proposal, ...]:
         """Return what all attacks propose for one victim, with a budget for each search.
 
-        Those that suit come last, from the cheapest on.
+        Those that suit come last: attacks in closed form, `map`, and the searches that share the
+        budget, in the same order whatever it is.
         """
         proposals = []
         for member in self.members:
@@ -133,12 +146,16 @@ class Best(AttackSpec):
                 proposals += [Proposal(attack, summary_line(attack)) for attack in suiting]
             except IncompatibleError as error:
                 proposals.append(Proposal(member, " ".join(str(error).split()), suits=False))
-        return tuple(sorted(proposals, key=lambda one: (one.suits, one.attack.cost().evaluations)))
+        return tuple(sorted(proposals, key=Proposal.rank))
+
+    def _candidates(self, observation: Observation) -> Candidates:
+        """Return an empty list of candidates, with the posterior of `map`."""
+        (posterior_attack,) = MAP().proposals(observation.of_victim(0), self.budget)
+        return Candidates(Posterior.of(observation, posterior_attack.parts()))
 
     def _attacked(self, proposals: Sequence[Proposal], observation: Observation) -> Reconstruction:
         """Run attacks on victims all of which they suit."""
-        (posterior_attack,) = MAP().proposals(observation.of_victim(0), self.budget)
-        candidates = Candidates(Posterior.of(observation, posterior_attack.parts()))
+        candidates = self._candidates(observation)
         for one in proposals:
             if not one.suits:
                 candidates.note(one.attack, one.reason)
@@ -151,10 +168,7 @@ class Best(AttackSpec):
             np.intersect1d(close, candidates.open_victims),
             min(FINISH, self.budget),
             FINISHED,
-            code=Pixels(),
-            distance=SquaredError(),
-            priors=(),
-            box=True,
+            **EXACT,
         )
         return candidates.reconstruction()
 

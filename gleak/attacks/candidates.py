@@ -12,7 +12,7 @@ import numpy as np
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.matching.posterior import Posterior
-from gleak.core.errors import GleakError
+from gleak.core.errors import GleakError, StoppedError
 
 EXPLAINED = 1e-9
 """Squared error of what was sent, relative to its mean square, that rounding leaves."""
@@ -102,15 +102,17 @@ class Candidates:
         log.info("%s, %d victims: %s", attack, len(rows), reason)
         try:
             found = attack.reconstruct(self.posterior.observation.of_victims(rows))
+            criterion[rows] = self.consider([str(attack)] * len(rows), reason, rows, found)
+        except StoppedError:
+            raise
         except (GleakError, ArithmeticError, RuntimeError, ValueError) as error:
             log.warning("%s failed and is left out: %s", attack, error)
             self.note(attack, f"failed: {' '.join(str(error).split())}", rows)
-            return criterion
-        criterion[rows] = self.consider([str(attack)] * len(rows), reason, rows, found)
         return criterion
 
     def polish(self, rows: np.ndarray, iterations: int, reason: str, **parts: Any) -> None:
         """Search from the best candidates of these victims; the results are named after them."""
+        rows = rows[self.chosen[rows] >= 0]
         if not len(rows):
             return
         log.info("%d victims: %s", len(rows), reason)
@@ -135,7 +137,13 @@ class Candidates:
 
         Returns:
             The criterion of the candidates; Shape (W).
+
+        Raises:
+            GleakError: samples of another number or shape.
         """
+        if found.inputs.shape[1:] != self.posterior.problem.shape:
+            shapes = (found.inputs.shape[1:], self.posterior.problem.shape)
+            raise GleakError("found samples of shape {}, and clients have {}".format(*shapes))
         posterior, before = self.posterior.keep(rows), self.best.keep(rows)
         inputs, whole = filled(found.inputs, before.inputs)
         labels = posterior.labelled(inputs, found.labels)

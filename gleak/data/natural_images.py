@@ -136,11 +136,15 @@ class ImagePrior:
 
 
 def _transformed(images: torch.Tensor, bases: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Multiply images by a matrix along each of their three dimensions."""
-    values = images.unflatten(1, [basis.shape[1] for basis in bases])
-    for basis in bases:
-        values = torch.tensordot(values, basis, dims=([1], [1]))
-    return values.flatten(1)
+    """Multiply images by a matrix along each of their three dimensions, one by one.
+
+    The rounding of products of all images at once would depend on their number.
+    """
+    colours, rows, columns = bases
+    mixed = colours.expand(len(images), -1, -1) @ images.unflatten(1, (len(colours), -1))
+    channels = mixed.flatten(0, 1).unflatten(1, (len(rows), -1))
+    rows, columns = (basis.expand(len(channels), -1, -1) for basis in (rows, columns))
+    return (rows @ channels @ columns.mT).reshape(images.shape)
 
 
 def _frequencies(numbers: torch.Tensor) -> torch.Tensor:

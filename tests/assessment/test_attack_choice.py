@@ -8,14 +8,10 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
-from gleak.assessment.attack_choice import WHY_PART, choose_attacks, main_attacks
+from gleak.assessment.attack_choice import WHY_MEMBER, choose_attacks, main_attacks
 from gleak.assessment.resolved import Resolved, model_of
-from gleak.attacks import best
-from gleak.attacks.best import Best
-from gleak.attacks.first_layer import Aono
-from gleak.attacks.spear import Spear
 from gleak.core.errors import SpecError
-from gleak.core.registry import load
+from gleak.core.registry import load, parse
 
 Resolve = Callable[..., Resolved]
 CRAFTING = {"kind": "crafting_server"}
@@ -46,18 +42,19 @@ def my_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("my_networks")
-def test_parts_of_best_are_run_where_it_does_not_fit(resolved: Resolve) -> None:
+def test_members_of_best_are_run_where_it_does_not_fit(resolved: Resolve) -> None:
     own = resolved(model="my_networks.hard")
     choice = choose_attacks(own, 100)
     assert "Hardsigmoid" in choice.left_out["best"]
-    assert {each.reason for each in choice.chosen} == {WHY_PART}
-    parts = {type(each.attack) for each in choice.chosen}
-    assert {Aono, Spear} <= parts < {*Best.parts}
+    assert {each.reason for each in choice.chosen} == {WHY_MEMBER}
+    members = {each.attack.name for each in choice.chosen}
+    assert {"aono", "spear", "singular_vectors"} <= members
+    assert not members & {"best", "map", "cpa", "melis", "mkor", "blind"}
     lenet = resolved()
     attacks, misfit = main_attacks(lenet, 100)
     assert [str(each) for each in attacks] == ["best+budget=100"] and misfit is None
     attacks, misfit = main_attacks(lenet.at("model", model_of("my_networks.hard")), 100)
-    assert {*map(type, attacks)} == parts
+    assert {attack.name for attack in attacks} == members
     assert misfit is not None and "attack best" in misfit and "Hardsigmoid" in misfit
 
 
@@ -98,7 +95,9 @@ def test_a_named_attack_must_be_possible(resolved: Resolve, attack: str, reason:
         names(resolved(attacks=[attack]))
 
 
-def test_the_parts_of_best_are_all_attacks_that_it_imports() -> None:
-    held = {value for value in vars(best).values() if isinstance(value, type)}
-    registered = {cls for cls in held if load("attack").get(getattr(cls, "name", "")) is cls}
-    assert {*Best.parts} == registered - {Best}
+def test_members_of_best_and_what_supersedes_others_are_reasons(resolved: Resolve) -> None:
+    left_out = choose_attacks(resolved(), 100).left_out
+    assert left_out["map"] == left_out["invertgrad"] == (
+        "best runs it where it suits the network and the update"
+    )
+    assert left_out["cpl"] == parse("attack", "cpl").superseded

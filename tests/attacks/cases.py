@@ -11,10 +11,20 @@ import torch
 from gleak.artifacts.private import Private
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
+from gleak.data.natural_images import ImagePrior
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
 
 Make = Callable[..., tuple[Observation, Private]]
 """Type of the fixtures `make_case` and `make_photo_case`."""
+
+
+def natural_images(count: int, shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+    """Draw images from the prior of natural ones, clipped to [0, 1]; Shape (count, *shape)."""
+    prior = ImagePrior.natural(shape, torch.zeros(1))
+    codes = torch.randn(
+        count, len(prior.mean), generator=torch.Generator().manual_seed(seed), dtype=torch.float32
+    )
+    return prior.coloured(codes).unflatten(1, shape).clamp(0, 1)
 
 
 def matched(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:

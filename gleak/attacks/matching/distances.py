@@ -143,8 +143,8 @@ class EstimatedScale(DistanceSpec):
             unit = (power / sizes.sum(0).clamp_min(1)).clamp_min(FLOOR)
         if self.clipping is None:
             return self.of_errors(*_errors(parts, unit))
-        factors = self._factors(parts).detach()
-        scaled = [part.scaled(own) for part, own in zip(parts, factors, strict=True)]
+        scales = self._factors(parts)
+        scaled = [part.scaled(own) for part, own in zip(parts, scales, strict=True)]
         return self.of_errors(*_errors(scaled, unit))
 
     def of(self, observation: Observation) -> Self:

@@ -40,8 +40,8 @@ def labels_by_rule(observation: Observation) -> tuple[torch.Tensor, torch.Tensor
         scores = classifier_gradient(classifier, observed)
     except IncompatibleError:
         return torch.zeros(observation.victims, observation.batch_size).long(), unsure
-    coded = {*observation.sent, *observation.cells, *observation.bases}
-    if observation.batch_size > 1 or classifier.bias is None or classifier.bias in coded:
+    whole = observed.keys() - {*observation.sent, *observation.cells, *observation.bases}
+    if observation.batch_size > 1 or classifier.bias not in whole:
         return labels, unsure
     balanced = scores.sum(1).abs() <= UNBALANCED * scores.amin(1).abs()
     return labels, ((scores < 0).sum(1) == 1) & balanced

@@ -86,7 +86,7 @@ class Piece(Pair, Protocol):
             basis.mT @ values.flatten(1).unflatten(1, (basis.shape[1], -1))
             for values in (formed.gradient, formed.target)
         )
-        return FormedPiece(self.name, gradient, target)
+        return FormedPiece(self.name, gradient, target, inputs=formed.inputs)
 
     def scaled(self, factors: torch.Tensor) -> Piece:
         """Return the pair with the dummy gradient of each victim multiplied; Shape (V)."""

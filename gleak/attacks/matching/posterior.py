@@ -115,7 +115,7 @@ class Posterior:
     def likely_labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the most probable labels, and the evaluations that they took; (V, N) and (V)."""
         labels, certain = labels_by_rule(self.observation)
-        labels, open_victims = labels.cpu(), np.flatnonzero(~certain.numpy())
+        labels, open_victims = labels.cpu(), np.flatnonzero(~certain.cpu().numpy())
         spent = np.zeros(len(labels), dtype=int)
         if len(open_victims):
             found, evaluations = self.keep(open_victims)._enumerated(labels[open_victims])

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gleak.attacks.matching.codes import BicubicCoder
+from gleak.attacks.matching.codes import BicubicCoder, Whitened
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.problem import CodedProblem
 from gleak.core.errors import IncompatibleError
@@ -138,3 +138,29 @@ def test_a_network_that_does_not_normalise_is_refused_before_it_is_attacked():
     network = parse("model", "lenet+width=3").build((3, 8, 8), 4).eval()
     with pytest.raises(IncompatibleError, match="needs a network that normalises its input"):
         attack.check_network(network, (3, 8, 8), 4, parse("client", "fedsgd"))
+
+
+@pytest.mark.parametrize("victims", [1, 3])
+def test_whitened_images_are_recovered_and_unit_codes_have_the_spread_of_images(
+    victims: int, make_observation: Make
+):
+    seen, images, _ = make_observation(victims=victims)
+    coder = Whitened().coder(seen)
+    codes = coder.encode(images.flatten(0, 1))
+    torch.testing.assert_close(coder.decode(codes), images.flatten(0, 1), atol=1e-5, rtol=0)
+    unit = torch.eye(codes.shape[1])
+    lengths = (coder.decode(unit) - coder.decode(torch.zeros_like(unit))).flatten(1).norm(dim=1)
+    torch.testing.assert_close(lengths, coder.prior.variances.sqrt())
+
+
+def test_whitened_codes_do_not_depend_on_other_images(make_observation: Make):
+    seen, images, _ = make_observation(victims=5)
+    coder, images = Whitened().coder(seen), images.flatten(0, 1)
+    codes = coder.encode(images)
+    for row in range(len(images)):
+        assert torch.equal(coder.encode(images[row : row + 1])[0], codes[row])
+        assert torch.equal(coder.decode(codes[row : row + 1])[0], coder.decode(codes)[row])
+
+
+def test_tables_are_not_whitened(make_observation: Make):
+    assert Whitened().coder(make_observation("mlp+hidden=5")[0]) is None

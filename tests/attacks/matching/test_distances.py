@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,13 +13,17 @@ from gleak.artifacts.encodings import Encoded
 from gleak.artifacts.private import Private
 from gleak.attacks.matching.distances import (
     LEAST_PROBABILITY,
+    ROUNDING,
     CodedPiece,
+    EstimatedScale,
     Likelihood,
     NearestCell,
+    ProfileLikelihood,
     QuantisationCell,
     RandomCell,
     SignCell,
     SignDistance,
+    SquaredError,
     cells_of,
     coded,
 )
@@ -173,3 +178,184 @@ def test_a_zero_gradient_has_the_distance_one_relative_to_the_scale():
     target = drawn(2, 6).sign()
     piece = FormedPiece("w", torch.zeros(2, 6), target)
     torch.testing.assert_close(SignDistance().measure([piece]), SignDistance().scale([target]))
+
+
+CLIPPED = [SquaredError(clipping="update"), ProfileLikelihood(clipping="update", shared=3)]
+
+
+def double(*shape: int, seed: int) -> Tensor:
+    return drawn(*shape, seed=seed).double()
+
+
+def two_parameters(noise: float = 0.3) -> list[FormedPiece]:
+    """Pairs of two victims, whose noise is twice as large in the second parameter."""
+    pieces = []
+    for number, shape in enumerate([(2, 3, 4), (2, 5)]):
+        gradient = double(*shape, seed=2 * number)
+        error = (number + 1) * noise * double(*shape, seed=2 * number + 1)
+        pieces.append(FormedPiece(f"p{number}", gradient, gradient + error))
+    return pieces
+
+
+def profiled(pairs: list[tuple[np.ndarray, np.ndarray]], shared: float) -> float:
+    """Compute the formula of `ProfileLikelihood`, of what was sent and gradients."""
+    values = sum(u.size for u, _ in pairs)
+    unit = sum((u**2).sum() for u, _ in pairs) / values
+    errors = [((u - g) ** 2).sum() / unit for u, g in pairs]
+    mean = sum(errors) / values
+    found = values / 2 * (math.log(mean + ROUNDING) - math.log(ROUNDING))
+    for (u, _), error in zip(pairs, errors, strict=True):
+        excess = (error / mean + shared) / (u.size + shared)
+        found += (u.size + shared) / 2 * math.log(excess)
+    return found
+
+
+@pytest.mark.parametrize("shared", [0.5, 1000])
+def test_the_profile_likelihood_is_its_formula(shared: float) -> None:
+    pieces = two_parameters()
+    found = ProfileLikelihood(shared=shared).measure(pieces)
+    for victim in range(2):
+        pairs = [(p.target[victim].numpy(), p.gradient[victim].numpy()) for p in pieces]
+        assert float(found[victim]) == pytest.approx(profiled(pairs, shared), rel=1e-9)
+
+
+def test_a_clipped_updates_scale_is_that_of_least_squares() -> None:
+    pieces = two_parameters()
+    for victim in range(2):
+        pairs = [(p.target[victim].numpy(), p.gradient[victim].numpy()) for p in pieces]
+        inner, norm = (sum(float((a * b).sum()) for a, b in each) for each in (pairs, [
+            (g, g) for _, g in pairs
+        ]))
+        scaled = [(u, inner / norm * g) for u, g in pairs]
+        found = CLIPPED[1].measure(pieces)[victim]
+        assert float(found) == pytest.approx(profiled(scaled, 3), rel=1e-9)
+
+
+def test_each_clipped_parameter_has_a_scale() -> None:
+    pieces = two_parameters()
+    stretched = [
+        FormedPiece(one.name, factor * one.gradient, one.target)
+        for one, factor in zip(pieces, (0.1, 7), strict=True)
+    ]
+    measure = ProfileLikelihood(clipping="parameter").measure
+    torch.testing.assert_close(measure(stretched), measure(pieces))
+    measure = ProfileLikelihood(clipping="update").measure
+    assert (measure(stretched) > measure(pieces)).all()
+
+
+@pytest.mark.parametrize("distance", CLIPPED)
+@pytest.mark.parametrize("factor", [1e-4, 20])
+def test_what_was_sent_has_no_unit_if_clients_clip(
+    distance: EstimatedScale, factor: float
+) -> None:
+    pieces = two_parameters()
+    sent = [FormedPiece(one.name, one.gradient, factor * one.target) for one in pieces]
+    scaled = [FormedPiece(one.name, factor * one.gradient, one.target) for one in pieces]
+    expected = distance.measure(pieces)
+    torch.testing.assert_close(distance.measure(sent), expected)
+    torch.testing.assert_close(distance.measure(scaled), expected)
+    assert (SquaredError().measure(scaled) > SquaredError().measure(pieces)).all()
+
+
+@pytest.mark.parametrize("distance", [SquaredError(), ProfileLikelihood(), *CLIPPED])
+def test_an_opposite_gradient_explains_nothing(distance: EstimatedScale) -> None:
+    opposite = [FormedPiece(one.name, -one.gradient, one.target) for one in two_parameters(0.1)]
+    silent = [FormedPiece(one.name, 0 * one.gradient, one.target) for one in opposite]
+    if distance.clipping:
+        torch.testing.assert_close(distance.measure(opposite), distance.measure(silent))
+    assert (distance.measure(opposite) >= distance.measure(silent) * (1 - 1e-9)).all()
+    nothing = SquaredError(clipping=distance.clipping).measure(silent)
+    torch.testing.assert_close(nothing, torch.ones_like(nothing))
+
+
+@pytest.mark.parametrize("distance", [SquaredError(), ProfileLikelihood(), *CLIPPED])
+def test_it_is_zero_for_what_was_sent_and_grows_with_the_error(distance: EstimatedScale) -> None:
+    found = [distance.measure(two_parameters(noise)) for noise in (0, 1e-7, 1e-4, 1e-2, 0.3, 1)]
+    torch.testing.assert_close(found[0], torch.zeros_like(found[0]), atol=1e-3, rtol=0)
+    assert (torch.stack(found).diff(dim=0) > 0).all()
+
+
+def test_noise_of_one_parameter_alone_is_likelier_than_the_same_in_all() -> None:
+    """For equal sums of squared errors; without a prior at the mean of all as much as can be."""
+    counts = torch.tensor([[50.0], [50.0]])
+    uneven, even = torch.tensor([[10.0], [1.0]]), torch.tensor([[5.5], [5.5]])
+    gains = [
+        float((distance.of_errors(even, counts) - distance.of_errors(uneven, counts))[0])
+        for distance in (ProfileLikelihood(shared=0), ProfileLikelihood(shared=50))
+    ]
+    assert gains[0] > gains[1] > 0
+
+
+@pytest.mark.parametrize("distance", [SquaredError(), ProfileLikelihood(), *CLIPPED])
+def test_its_slope_is_that_of_finite_differences(distance: EstimatedScale) -> None:
+    pieces = two_parameters()
+    direction = [double(*one.gradient.shape, seed=9) for one in pieces]
+
+    def at(step: float) -> Tensor:
+        moved = zip(pieces, direction, strict=True)
+        return distance.measure(
+            [FormedPiece(one.name, one.gradient + step * own, one.target) for one, own in moved]
+        ).sum()
+
+    step = torch.zeros((), dtype=torch.double, requires_grad=True)
+    (slope,) = torch.autograd.grad(at(step), step)
+    expected = float(at(1e-6) - at(-1e-6)) / 2e-6
+    assert float(slope) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("distance", [SquaredError(), ProfileLikelihood(), *CLIPPED])
+def test_values_that_were_not_sent_do_not_count(distance: EstimatedScale) -> None:
+    """The distance of masked gradients is that of the values sent, one after another."""
+    first, second = two_parameters()
+    mask = double(3, 4, seed=5) > 0
+    masked = first.within(mask.expand(2, 3, 4))
+    compact = FormedPiece("p0", first.gradient[:, mask], first.target[:, mask])
+    assert masked.counts.tolist() == [int(mask.sum())] * 2
+    torch.testing.assert_close(distance.measure([masked, second]), distance.measure([compact, second]))
+
+
+@pytest.mark.parametrize("distance", [SquaredError(), ProfileLikelihood(), *CLIPPED])
+def test_products_with_a_basis_are_compared_in_it(distance: EstimatedScale) -> None:
+    first, second = two_parameters()
+    basis = torch.linalg.qr(double(2, 3, 2, seed=6))[0]
+    projected = first.projected(basis)
+    assert projected.counts.tolist() == [8, 8]
+    changed = FormedPiece("p0", first.gradient, first.target + 5 * outside(basis, first.target))
+    torch.testing.assert_close(
+        distance.measure([changed.projected(basis), second]), distance.measure([projected, second])
+    )
+
+
+def outside(basis: Tensor, values: Tensor) -> Tensor:
+    return values - basis @ (basis.mT @ values)
+
+
+@pytest.mark.parametrize("defense", ["quantize", "quantize+bits=2", "signsgd"])
+def test_gradients_of_one_code_are_as_probable(defense: str) -> None:
+    value = drawn(7, 11)
+    encoded = sent(defense, value[None])
+    target = torch.from_numpy(encoded.decode())[:, 0]
+    guesses = [value, 3 * value] if defense == "signsgd" else [value, target[0]]
+    for distance in (SquaredError(), ProfileLikelihood(), *CLIPPED):
+        inside = [float(distance.measure([piece_of(defense, value, one)])) for one in guesses]
+        assert inside == pytest.approx([0, 0], abs=1e-3)
+        assert float(distance.measure([piece_of(defense, value, -value)])) > 0.5
+
+
+def test_the_distance_to_a_cell_is_zero_inside_and_rises_outside() -> None:
+    cell, target = NearestCell(torch.tensor([0.5])), torch.zeros(1, 6)
+    values = torch.tensor([[-0.25, 0.0, 0.2, 0.3, 0.75, -1.25]])
+    expected = torch.tensor([[0, 0, 0, 0.05, 0.5, -1.0]])
+    torch.testing.assert_close(cell.residual(values, target), expected)
+
+
+@pytest.mark.parametrize(("clipping", "model"), [("update", "mlp"), (None, "lenet+width=4")])
+def test_the_scale_is_unknown_where_clients_clip(
+    clipping: str | None, model: str, cells: TinyCells
+) -> None:
+    defense = "dp+sigma=0" if clipping else "none"
+    attack = parse("attack", "map")
+    seen = cells.observe(cells.simulate("image", model=model, defense=defense), attack)
+    assert seen.protocol.clipping == clipping
+    problem = GradientMatching.of(seen, attack.parts())
+    assert problem.parts.distance == ProfileLikelihood(clipping=clipping)

@@ -94,3 +94,64 @@ def test_distances_and_slopes_are_those_of_the_pieces(distance: L2 | Cosine):
         torch.autograd.grad((value * torch.tensor([1, 3])).sum(), unknown) for value in values
     ]
     torch.testing.assert_close(*slopes)
+
+
+def in_span(pieces: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    return [value for pair in pieces for value in pair]
+
+
+@pytest.mark.parametrize("columns", [5, 40])
+def test_what_was_sent_of_a_factored_gradient_is_that_of_the_formed_one(columns: int) -> None:
+    """Scaled, and in a basis; with few columns, and with more than twice as many as samples."""
+    output_gradients, inputs = draw(2, 3, 6, seed=0), draw(2, 3, columns, seed=1)
+    outer = OuterPiece("w", output_gradients, inputs, draw(2, 6, columns, seed=2))
+    factors, basis = draw(2, seed=3), torch.linalg.qr(draw(2, 6, 4, seed=4))[0]
+    for change in (
+        lambda piece: piece,
+        lambda piece: piece.scaled(factors),
+        lambda piece: piece.projected(basis),
+        lambda piece: piece.projected(basis).scaled(factors),
+    ):
+        one, other = change(outer), change(outer.formed())
+        torch.testing.assert_close(one.formed().gradient, other.gradient)
+        torch.testing.assert_close(one.target, other.target)
+        torch.testing.assert_close(one.counts, other.counts)
+        torch.testing.assert_close(in_span(one.squared_errors()), in_span(other.squared_errors()))
+
+
+def test_a_scaled_gradient_is_a_multiple_of_each_victims() -> None:
+    piece = FormedPiece("w", draw(2, 3, 4, 5, seed=0), draw(2, 3, 4, 5, seed=1))
+    found = piece.scaled(torch.tensor([2.0, -1.0]).double())
+    torch.testing.assert_close(found.gradient[0], 2 * piece.gradient[0])
+    torch.testing.assert_close(found.gradient[1], -piece.gradient[1])
+    assert found.target is piece.target
+
+
+def test_the_columns_of_a_kernel_are_compared_in_a_basis() -> None:
+    piece = FormedPiece("w", draw(2, 6, 4, 5, seed=0), draw(2, 6, 4, 5, seed=1))
+    basis = torch.linalg.qr(draw(2, 6, 3, seed=4))[0]
+    found = piece.projected(basis)
+    expected = (basis.mT @ piece.gradient.flatten(2)).flatten(1)
+    torch.testing.assert_close(found.gradient.flatten(1), expected)
+    assert found.counts.tolist() == [60, 60]
+
+
+def test_squared_errors_are_split_by_the_span_of_the_inputs() -> None:
+    """An error D^T A of other output gradients is in the span, and one beside A is not."""
+    inputs = draw(1, 3, 40, seed=1)
+    truth = draw(1, 3, 6, seed=0)
+    beside = draw(1, 6, 40, seed=2)
+    beside -= beside @ torch.linalg.pinv(inputs) @ inputs
+    for error, place in ((draw(1, 3, 6, seed=5).mT @ inputs, 0), (beside, 1)):
+        target = truth.mT @ inputs + error
+        found = OuterPiece("w", truth, inputs, target).squared_errors()
+        expected = error.square().sum()
+        torch.testing.assert_close(found[place][0][0], expected, rtol=1e-4, atol=0)
+        assert float(found[1 - place][0]) < 1e-3 * float(expected)
+    assert [int(counts) for _, counts in found] == [18, 240 - 18]
+    sent = draw(1, 6, 40, seed=7) > -0.5
+    masked = OuterPiece("w", truth, inputs, target).within(sent)
+    assert sum(int(counts) for _, counts in masked.squared_errors()) == int(sent.sum())
+    torch.testing.assert_close(
+        sum(error for error, _ in masked.squared_errors()), masked.squared_distance()
+    )

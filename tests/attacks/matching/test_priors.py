@@ -12,8 +12,17 @@ from torch import Tensor, nn
 
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.priors import BatchNormPrior, Prior, TotalVariation, check_statistics
+from gleak.attacks.matching.priors import (
+    MID,
+    SPREAD,
+    BatchNormPrior,
+    NaturalImages,
+    Prior,
+    TotalVariation,
+    check_statistics,
+)
 from gleak.core.errors import IncompatibleError
+from gleak.data.natural_images import ImagePrior
 from gleak.models.batch_norm import InputStatistics, batch_norm_passes
 
 SHAPE = (2, 4, 4)
@@ -109,3 +118,47 @@ def test_an_attack_may_bring_a_prior_of_its_own(
         for weight in (1e3, 0.0)
     )
     assert (Grey(1.0)(heavy) < 0.5 * Grey(1.0)(none)).all()
+
+
+def test_the_prior_of_images_is_minus_the_logarithm_of_their_density() -> None:
+    """Up to a constant: compared with the normal density of all values at once."""
+    images = ImagePrior.natural(SHAPE, torch.zeros(1).double())
+    size = len(images.mean)
+    scatter = images.coloured(torch.eye(size).double()) - images.mean
+    density = torch.distributions.MultivariateNormal(
+        images.mean.double(), covariance_matrix=scatter.T @ scatter
+    )
+    values = torch.rand(5, 2, *SHAPE, generator=torch.Generator().manual_seed(0)).double()
+    found = NaturalImages(1.0, images)(values)
+    expected = -density.log_prob(values.flatten(2)).sum(1)
+    torch.testing.assert_close(found - found[0], expected - expected[0])
+
+
+def test_values_outside_of_the_range_are_improbable() -> None:
+    prior = NaturalImages(1.0, ImagePrior.natural(SHAPE, torch.zeros(1)))
+    inside, outside = (prior(torch.full((1, 1, *SHAPE), value)) for value in (0.95, 1.15))
+    mirrored = prior(torch.full((1, 1, *SHAPE), -0.15))
+    assert outside > inside + 2 * SHAPE[0] * SHAPE[1] * SHAPE[2]
+    torch.testing.assert_close(outside, mirrored)
+
+
+def test_of_clients_that_clip_the_contrast_of_an_image_matters_little() -> None:
+    """Without the largest value, which is log-normal, the prior would prefer dark images."""
+    images = ImagePrior.natural(SHAPE, torch.zeros(1))
+    bright = torch.rand(1, 1, *SHAPE, generator=torch.Generator().manual_seed(0))
+    bright /= bright.amax()
+    prior = NaturalImages(1.0, images, unscaled=True)
+    torch.testing.assert_close(prior(bright), NaturalImages(1.0, images)(bright))
+    assert prior(0.5 * bright) > prior(bright)
+    assert NaturalImages(1.0, images)(0.9 * bright) < NaturalImages(1.0, images)(bright)
+
+
+def test_rows_of_a_table_have_independent_values(make_observation: Make) -> None:
+    seen, rows, _ = make_observation("mlp+hidden=5")
+    prior = NaturalImages(1.0).of(seen)
+    assert prior.images is None
+    expected = -torch.distributions.Normal(MID, SPREAD).log_prob(rows).sum((1, 2))
+    found = prior(rows)
+    torch.testing.assert_close(found - found[0], expected - expected[0])
+    seen, images, _ = make_observation()
+    assert NaturalImages(1.0).of(seen)(images).shape == (3,)

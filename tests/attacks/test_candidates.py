@@ -1,0 +1,257 @@
+"""Candidates of an ensemble: the best so far, missing samples, and samples of two candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import MID_GREY
+from gleak.attacks.candidates import (
+    JOINED,
+    LEAST_GAIN,
+    NOT_RUN,
+    Batch,
+    Candidates,
+    assigned,
+    filled,
+    join_samples,
+)
+from gleak.core.errors import GleakError
+from gleak.core.registry import parse
+
+VALUES = 3
+TRUTH = np.linspace(0, 0.9, 2 * 4 * VALUES).reshape(2, 4, VALUES).astype(np.float32)
+"""Of two victims with four samples."""
+LABELS = np.arange(8).reshape(2, 4) % 4
+LABEL_COST = 100.0
+
+
+@dataclass(frozen=True)
+class Known:
+    """Stands in for the posterior of some victims: a distance to the true samples, in any order.
+
+    It counts the samples with another label than that of the nearest true sample.
+    """
+
+    rows: Sequence[int] = (0, 1)
+    is_determined: bool = True
+
+    @property
+    def observation(self) -> Any:
+        return SimpleNamespace(victims=len(self.rows), of_victims=lambda rows: rows)
+
+    @property
+    def problem(self) -> Any:
+        return SimpleNamespace(shape=TRUTH.shape[1:])
+
+    @property
+    def determined(self) -> np.ndarray:
+        return np.full(len(self.rows), self.is_determined)
+
+    def keep(self, rows: np.ndarray) -> Known:
+        return replace(self, rows=np.array(self.rows)[rows].tolist())
+
+    def labelled(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return labels
+
+    def distances(self, inputs: np.ndarray) -> np.ndarray:
+        """Compute squared distances of the samples, Shape (V, N, ...), to the true ones."""
+        truth = TRUTH[np.array(self.rows)]
+        return ((inputs[:, :, None] - truth[:, None]) ** 2).sum(3)
+
+    def squared_error(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return self.distances(inputs).min(1).sum(1)
+
+    def criterion(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        nearest = self.distances(inputs).argmin(2)
+        wrong = np.take_along_axis(LABELS[np.array(self.rows)], nearest, 1) != labels
+        return 1e4 * self.squared_error(inputs, labels) + LABEL_COST * wrong.sum(1)
+
+
+def reconstruction(
+    inputs: np.ndarray, labels: np.ndarray = LABELS, **fields: Any
+) -> Reconstruction:
+    converged = np.ones(len(inputs), bool)
+    return Reconstruction(inputs=inputs, labels=labels, converged=converged, **fields)
+
+
+def half_right(*, first: bool) -> Batch:
+    """Return samples of which the first or the last two are exact, and all are in another order."""
+    inputs = TRUTH.copy()
+    inputs[:, 2 * first :][:, :2] += 0.03
+    order = [3, 1, 0, 2] if first else [2, 3, 1, 0]
+    inputs, labels = inputs[:, order], LABELS[:, order]
+    return Batch(inputs, labels, Known().criterion(inputs, labels))
+
+
+def test_samples_of_two_candidates_are_joined_where_that_lowers_the_criterion() -> None:
+    posterior = Known()
+    pair = half_right(first=True), half_right(first=False)
+    for one, other in (pair, pair[::-1]):
+        found = join_samples(posterior, one, other)
+        np.testing.assert_allclose(np.sort(found.inputs, 1), TRUTH, atol=1e-6)
+        assert (found.criterion < np.minimum(one.criterion, other.criterion)).all()
+        expected = posterior.criterion(found.inputs, found.labels)
+        np.testing.assert_array_equal(found.criterion, expected)
+
+
+def test_a_worse_candidate_changes_nothing() -> None:
+    posterior = Known()
+    best = Batch(TRUTH, LABELS, posterior.criterion(TRUTH, LABELS))
+    worse = half_right(first=True)
+    found = join_samples(posterior, worse, best)
+    np.testing.assert_array_equal(found.inputs, TRUTH)
+    np.testing.assert_array_equal(found.labels, LABELS)
+
+
+def test_samples_that_were_not_found_are_those_of_the_others_that_resemble_none_found() -> None:
+    inputs = TRUTH[:, [2, 0, 3, 1]] + 0.01
+    inputs[0, [1, 2]] = MID_GREY
+    others = TRUTH[:, ::-1]
+    completed, whole = filled(inputs, others)
+    assert whole.tolist() == [False, True]
+    np.testing.assert_array_equal(completed[1], inputs[1])
+    np.testing.assert_array_equal(completed[0, [0, 3]], inputs[0, [0, 3]])
+    left = {tuple(sample) for sample in completed[0, [1, 2]]}
+    assert left == {tuple(sample) for sample in TRUTH[0, [0, 3]]}
+
+
+def test_a_victim_of_which_nothing_was_found_remains_grey() -> None:
+    grey = np.full_like(TRUTH, MID_GREY)
+    completed, whole = filled(grey, TRUTH)
+    np.testing.assert_array_equal(completed, grey)
+    assert not whole.any()
+
+
+def test_each_sample_is_assigned_another_one() -> None:
+    assert assigned(TRUTH[0, [3, 1]], TRUTH[0]).tolist() == [3, 1]
+    assert sorted(assigned(TRUTH[0, [1, 1, 1, 1]], TRUTH[0])) == [0, 1, 2, 3]
+
+
+def candidates_of(**fields: Any) -> Candidates:
+    posterior: Any = Known(**fields)
+    return Candidates(posterior)
+
+
+BOTH = np.arange(2)
+
+
+def test_the_best_candidate_of_each_victim_is_kept() -> None:
+    found = candidates_of()
+    near, far = TRUTH + 0.05, TRUTH + 0.2
+    found.consider(["a"] * 2, "first", BOTH, reconstruction(np.stack([near[0], far[1]])))
+    found.consider(["b"] * 2, "second", BOTH, reconstruction(np.stack([far[0], near[1]])))
+    result = found.reconstruction()
+    np.testing.assert_allclose(result.inputs, near)
+    names = [[one.attack for one in result.candidates(row) if one.chosen] for row in range(2)]
+    assert names == [["a"], ["b"]]
+    assert result.objective is not None
+    np.testing.assert_array_equal(result.objective, Known().criterion(near, LABELS))
+
+
+def test_joined_samples_are_another_candidate_which_has_not_converged() -> None:
+    found = candidates_of()
+    for first in (True, False):
+        batch = half_right(first=first)
+        name = "a" if first else "b"
+        found.consider([name] * 2, "run", BOTH, reconstruction(batch.inputs, batch.labels))
+    result = found.reconstruction()
+    for row in range(2):
+        *_, last = result.candidates(row)
+        assert (last.reason, last.chosen) == (JOINED, True)
+    assert not result.converged.any()
+    np.testing.assert_allclose(np.sort(result.inputs, 1), TRUTH, atol=1e-6)
+
+
+def test_a_tiny_gain_is_no_reason_to_exchange_samples() -> None:
+    near = TRUTH.copy()
+    near[:, 0] += 1e-2 * (LEAST_GAIN / (2 * VALUES)) ** 0.5
+    worse = TRUTH + 0.05
+    worse[:, 0] = TRUTH[:, 0]
+    found = candidates_of()
+    found.consider(["near"] * 2, "run", BOTH, reconstruction(near))
+    found.consider(["worse"] * 2, "run", BOTH, reconstruction(worse))
+    assert JOINED not in {one.reason for one in found.listed[0]}
+
+
+def test_what_is_missing_is_taken_from_the_best_candidate_and_the_victim_has_not_converged() -> (
+    None
+):
+    found = candidates_of()
+    found.consider(["a"] * 2, "run", BOTH, reconstruction(TRUTH + 0.05))
+    exact = TRUTH.copy()
+    exact[0, 1] = MID_GREY
+    found.consider(["b"] * 2, "run", BOTH, reconstruction(exact))
+    result = found.reconstruction()
+    np.testing.assert_allclose(result.inputs[0, 1], TRUTH[0, 1] + 0.05)
+    np.testing.assert_array_equal(result.inputs[0, [0, 2, 3]], TRUTH[0, [0, 2, 3]])
+    assert result.converged.tolist() == [False, True]
+
+
+def test_evaluations_of_all_attacks_are_added() -> None:
+    found = candidates_of()
+    for spent in ([3, 4], [10, 20]):
+        counted = reconstruction(TRUTH + 0.1, evaluations=np.array(spent))
+        found.consider(["a"] * 2, "run", BOTH, counted)
+    found.consider(["b"] * 2, "run", BOTH, reconstruction(TRUTH))
+    result = found.reconstruction()
+    assert np.asarray(result.evaluations).tolist() == [13, 24]
+    assert [one.evaluations for one in result.candidates(1)] == [4, 20, 0]
+
+
+@pytest.mark.parametrize(("is_determined", "open_victims"), [(True, [1]), (False, [0, 1])])
+def test_victims_are_open_until_all_that_was_sent_is_explained(
+    is_determined: bool, open_victims: list[int]
+) -> None:
+    found = candidates_of(is_determined=is_determined)
+    found.consider(["a"] * 2, "run", BOTH, reconstruction(np.stack([TRUTH[0], TRUTH[1] + 0.1])))
+    assert found.open_victims.tolist() == open_victims
+
+
+Find = Callable[[np.ndarray], Reconstruction]
+
+
+def attack_that(find: Find) -> Any:
+    """Stands in for an attack, which is given the victims as observation."""
+
+    class Attack:
+        reconstruct = staticmethod(find)
+
+        def __str__(self) -> str:
+            return "own"
+
+    return Attack()
+
+
+def test_an_attack_is_run_on_victims_that_are_open() -> None:
+    found, asked = candidates_of(), []
+    found.consider(["a"], "run", BOTH[:1], reconstruction(TRUTH[:1], LABELS[:1]))
+
+    def find(rows: np.ndarray) -> Reconstruction:
+        asked.append(rows.tolist())
+        return reconstruction(TRUTH[rows] + 0.1, LABELS[rows])
+
+    criterion = found.run(attack_that(find), "why")
+    assert asked == [[1]]
+    assert np.isinf(criterion[0]) and np.isfinite(criterion[1])
+    assert [one.reason for one in found.listed[0]] == ["run", NOT_RUN]
+    assert [one.reason for one in found.listed[1]] == ["why"]
+
+
+def test_without_any_candidate_there_is_no_result_and_nothing_to_polish() -> None:
+    found = candidates_of()
+    found.note(parse("attack", "aono"), "does not suit")
+    found.polish(BOTH, 3, "further")
+    with pytest.raises(GleakError, match=r"no attack found samples of victim 0 \(aono: does not"):
+        found.reconstruction()
+
+
+def test_samples_of_another_shape_are_refused() -> None:
+    with pytest.raises(GleakError, match=r"found samples of shape \(3, 3\), and clients have"):
+        candidates_of().consider(["a"] * 2, "run", BOTH, reconstruction(TRUTH[:, 1:]))

@@ -233,7 +233,8 @@ class NoisyVictim:
         """
         from scipy.optimize import nnls
 
-        samples, classes = self.mixture.samples, torch.arange(self.layer.observation.classes)
+        samples, device = self.mixture.samples, self.bounds.device
+        classes = torch.arange(self.layer.observation.classes, device=device)
         images = self.prior.mean.expand(len(classes), -1)
         spread = self.prior.variances.sum() * torch.eye(len(classes)).to(images)
         mean, variance = self.layer.moments(Denoised(images, spread), classes, stream)

@@ -7,13 +7,16 @@ from typing import ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSummary
-from gleak.attacks.first_layer import DenseFirstAttack, exact_reconstruction
+from gleak.attacks.first_layer import (
+    DenseFirstAttack,
+    dense_layer_of_samples,
+    exact_reconstruction,
+)
 from gleak.attacks.noisy_first_layer import NoisyVictim
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.noisy_mixtures import (
-    regress,
-    smooth,
-)
+from gleak.attacks.unmixing.noisy_mixtures import regress, smooth
+from gleak.clients.base import ClientSpec
+from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.runtime.seeding import torch_stream
@@ -41,21 +44,40 @@ class SingularVectors(DenseFirstAttack):
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     takes_batch_statistics: ClassVar[bool] = False
 
+    def check_network(
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        super().check_network(network, shape, classes, client)
+        neurons = len(network.get_parameter(f"{dense_layer_of_samples(network, shape)}.bias"))
+        if client.batch_size >= neurons:
+            raise IncompatibleError(
+                f"attack {self} measures the noise in a first dense layer with more neurons than "
+                f"samples: {client.batch_size} and {neurons}; use a smaller batch_size or cpa_edges"
+            )
+
     def summary(self) -> AttackSummary:
         return AttackSummary(
             terms=("prior of natural images",), labels="by derivatives of the first layer"
         )
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        read = read_sample if observation.batch_size == 1 else read_classes
-        victims = [read(observation.of_victim(row)) for row in range(observation.victims)]
+        victims = [read_victim(observation.of_victim(row)) for row in range(observation.victims)]
         samples, labels = map(torch.stack, zip(*victims, strict=True))
         return replace(exact_reconstruction(observation, samples, labels), paired=True)
 
 
-def read_sample(observation: Observation) -> tuple[torch.Tensor, torch.Tensor]:
+def read_victim(observation: Observation) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute samples of one victim, Shape (N, F), not finite without a gradient; and labels."""
+    victim = NoisyVictim.of(observation, observation.batch_size)
+    if not victim.mixture.weight.any():
+        nothing = torch.full_like(victim.bounds[:1], torch.nan)
+        samples = nothing.expand(observation.batch_size, -1)
+        return samples, torch.zeros(len(samples), dtype=torch.long, device=samples.device)
+    return read_sample(victim) if observation.batch_size == 1 else read_classes(victim)
+
+
+def read_sample(victim: NoisyVictim) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the sample of one victim, Shape (1, F), and its label, Shape (1)."""
-    victim = NoisyVictim.of(observation, 1)
     rows = torch.ones(1, 1).to(victim.bounds)
     images = victim.images(victim.scaled(rows, smooth(victim.mixture, victim.prior)))
     derivatives = regress(victim.mixture, images)
@@ -63,8 +85,8 @@ def read_sample(observation: Observation) -> tuple[torch.Tensor, torch.Tensor]:
     return victim.layer.scaling.samples_of(images.images), labels
 
 
-def read_classes(observation: Observation) -> tuple[torch.Tensor, torch.Tensor]:
+def read_classes(victim: NoisyVictim) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the means of one victim's classes, Shape (N, F), and its labels, Shape (N)."""
-    victim = NoisyVictim.of(observation, observation.batch_size)
-    classes = victim.of_classes(torch_stream(observation.seed, "singular_vectors"))
+    seed = victim.layer.observation.seed
+    classes = victim.of_classes(torch_stream(seed, "singular_vectors"))
     return victim.layer.scaling.samples_of(victim.images(classes.outputs).images), classes.labels

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from tests.attacks.cases import Make, psnr
 
@@ -41,3 +42,9 @@ def test_noise_leaves_the_labels_of_a_batch_and_means_of_its_classes(make_photo_
         assert (Counter(labels) & Counter(true)).total() >= 3
     grey = psnr(truth.inputs, np.full_like(truth.inputs, 0.5))
     assert psnr(truth.inputs, found.inputs).mean() > grey.mean() + 1
+
+
+def test_noise_cannot_be_measured_without_spare_neurons() -> None:
+    network = parse("model", "mlp+hidden=8").build((3, 8, 8), 4)
+    with pytest.raises(IncompatibleError, match="more neurons than samples: 8 and 8"):
+        SINGULAR.check_network(network, (3, 8, 8), 4, parse("client", "fedsgd+batch_size=8"))

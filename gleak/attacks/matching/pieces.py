@@ -165,7 +165,7 @@ class FormedPiece(Piece):
     def squared_errors(self) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
         residual = self.residual()
         total = _sum_squares(residual)
-        if self.inputs is None or 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
+        if self.inputs is None or self.inputs.shape[1] > 1:
             return [(total, self.counts)]
         along = residual @ self.inputs.mT
         if self.sent is None:
@@ -241,7 +241,7 @@ class OuterPiece(Piece):
 
     def squared_errors(self) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
         total = self.squared_distance()
-        if 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
+        if self.inputs.shape[1] > 1:
             return [(total, self.counts)]
         gram = self.inputs @ self.inputs.mT
         along = self.output_gradients.mT @ gram - self.target @ self.inputs.mT

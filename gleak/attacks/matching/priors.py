@@ -22,8 +22,8 @@ MID, SPREAD = 0.5, 0.3
 """Mean and standard deviation of the values of a table, about those of uniform ones."""
 EDGE = 0.03
 """Standard deviation of values outside of [0, 1]."""
-PEAK = 0.1
-"""Standard deviation of the logarithm of an image's largest value (training CIFAR-10)."""
+BRIGHT, LEVEL, PEAK = 0.05, 0.85, 0.15
+"""Share of an image's values that are its largest ones, their mean, and its relative deviation."""
 EPSILON = 1e-12
 """Added under roots, whose derivative at zero is infinite."""
 StatisticsSource = Literal["running", "granted"]
@@ -107,7 +107,8 @@ class NaturalImages(Prior):
         outside = (inputs - inputs.clamp(0, 1)).flatten(1) / EDGE
         energy, samples = outside.square().sum(1), inputs.flatten(2)
         if self.unscaled:
-            largest = samples.amax(2, keepdim=True).clamp_min(EDGE)
+            count = max(1, int(BRIGHT * samples.shape[2]))
+            largest = samples.topk(count, 2).values.mean(2, keepdim=True).clamp_min(EDGE) / LEVEL
             samples, energy = samples / largest, energy + (largest.log() / PEAK).square().sum((1, 2))
         codes = self.images.whitened(samples.flatten(0, 1))
         return (energy + codes.square().sum(1).view(inputs.shape[:2]).sum(1)) / 2

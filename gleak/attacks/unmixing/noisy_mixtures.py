@@ -97,7 +97,7 @@ def observe_noise(
     rounding = torch.finfo(torch.float32).eps ** 2 * weight.square().mean()
     variance = (below / (spare * (weight.shape[1] - samples))).clamp(min=rounding)
     outside = bias - directions @ (directions.T @ bias)
-    own = outside.square().sum() / spare
+    own = (outside.square().sum() / spare).clamp(min=rounding)
     apart = (own / variance).clamp(min=TINY).log().abs() > UNLIKELY * (2 / spare) ** 0.5
     apart = bool(apart & (variance > EXACT * rounding))
     chosen, gains = own if apart else variance, torch.ones(samples).to(weight)
@@ -126,10 +126,12 @@ def smooth(mixture: NoisyMixture, prior: ImagePrior) -> torch.Tensor:
 def filling(sources: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     """Compute the largest positive factors with which sources lie between two bounds; (N, 1).
 
-    A bound of zero is not reached by scaling, and ignored. Bounds have Shape (F).
+    A bound of zero is not reached by scaling, and ignored; without others the factor is 1. Bounds
+    have Shape (F).
     """
     limits = torch.where(sources > 0, high, low) / sources
-    return limits.where(limits > 0, torch.inf).amin(1, keepdim=True)
+    least = limits.where(limits > 0, torch.inf).amin(1, keepdim=True)
+    return least.where(least.isfinite(), 1.0)
 
 
 def scales(

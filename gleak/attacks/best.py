@@ -91,7 +91,8 @@ class Best(AttackSpec):
         return super().modules.union(*(member.modules for member in self.members))
 
     def cost(self) -> SearchCost:
-        evaluations = 2 * self.budget + MAP().iterations + POLISH + FINISH
+        others = sum(min(self.budget, most) for most in (MAP().iterations, POLISH, FINISH))
+        evaluations = 2 * self.budget + others
         return SearchCost(evaluations=evaluations, state=MAP().cost().state)
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:

@@ -32,7 +32,7 @@ class DefenseSpec(Spec):
 
     @property
     def clipping(self) -> Clipping | None:
-        """What the defence multiplies by a factor that the server does not know; None: nothing."""
+        """Part of an update that is multiplied by a factor unknown to the server; None: nothing."""
         return None
 
     def protocol_of(self, client: ClientSpec) -> Protocol:

@@ -71,10 +71,10 @@ def test_a_varied_model_is_attacked_with_what_fits_it(
     attacks: dict[str, list[str]] = {}
     for cell in study.grid("varied_model", "quick").cells:
         attacks.setdefault(str(cell.model), []).append(cell.attack.name)
-    parts = ["aono", "cpa_edges", "cpa_noisy", "matrix_completion", "spear"]
+    first = ["aono", "cpa_edges", "cpa_noisy", "matrix_completion", "singular_vectors", "spear"]
     assert {model: sorted({*found} - {"blind"}) for model, found in attacks.items()} == {
         "lenet": ["best"],
-        "custom+factory=my_networks.hard": parts,
+        "custom+factory=my_networks.hard": first,
         "fc2": ["best"],
     }
     assert all(found.count("blind") == 1 for found in attacks.values())
@@ -106,7 +106,7 @@ def size(resolved: Resolved) -> Effort:
 
 def test_a_larger_budget_buys_a_larger_assessment(resolved: Resolve) -> None:
     found = []
-    for minutes in (0.1, 1, 100):
+    for minutes in (0.2, 1, 100):
         generated = generate_study("mine", resolved(budget={"minutes": minutes}))
         assert 0 < generated.minutes <= minutes
         found.append((generated.effort.victims, generated.effort.iterations))
@@ -122,7 +122,7 @@ def test_a_size_that_is_given_is_kept(resolved: Resolve) -> None:
 def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows(
     resolved: Resolve,
 ) -> None:
-    cases = {("federated", 100): True, ("federated", 0.2): False, ("untrained", 100): False}
+    cases = {("federated", 100): True, ("federated", 0.4): False, ("untrained", 100): False}
     for (training, minutes), trained in cases.items():
         budget = {"minutes": minutes}
         deployment = resolved(defenses=["topk"], victims=5, budget=budget, training=training)

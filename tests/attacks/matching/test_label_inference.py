@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -20,6 +23,7 @@ from gleak.attacks.matching.label_inference import (
     infer_by_argmin,
     infer_by_sign,
     inferred_labels,
+    labels_of_samples,
     lowest_of_rows,
 )
 from gleak.core.errors import IncompatibleError
@@ -252,3 +256,41 @@ def test_counts_are_of_cross_entropy():
     observation, update = seen(fresh(HeadFirst), UNIQUE, loss="nll_raw")
     with pytest.raises(IncompatibleError, match=r"needs cross-entropy \(here: nll_raw\)"):
         inferred_labels("counts", observation, update)
+
+
+class Scaled(nn.Module):
+    """A network without a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.factor * inputs.flatten(1)[:, :4]
+
+
+@pytest.mark.parametrize("model", ["mlp+hidden=12", "lenet+width=4", "lenet+width=4+activation=relu"])
+@pytest.mark.parametrize("factor", [1, 0.01])
+def test_labels_of_given_samples_are_in_their_order(
+    model: str, factor: float, make_observation: Callable[..., Any]
+):
+    """Whatever the scale of what was sent."""
+    seen, inputs, labels = make_observation(model, samples=3)
+    update = {name: factor * value for name, value in seen.update.items()}
+    seen = replace(seen, update=update, granted={})
+    for order in ([0, 1, 2], [2, 0, 1]):
+        known = np.full((3, 3), -1)
+        found = labels_of_samples(seen, inputs[:, order].numpy(), known)
+        assert torch.equal(found, labels[:, order])
+
+
+def test_labels_of_samples_are_the_known_ones_without_a_gradient_to_read(
+    make_observation: Callable[..., Any],
+):
+    seen, inputs, _ = make_observation(samples=2)
+    known = np.array([[1, -1], [2, 3], [-1, 0]])
+    bias = [name for name in seen.update if name.endswith("bias")][-1]
+    frozen = {name: value for name, value in seen.update.items() if name != bias}
+    for other in (replace(seen, update=frozen), replace(seen, model=Scaled())):
+        found = labels_of_samples(other, inputs.numpy(), known)
+        assert found.tolist() == [[1, 0], [2, 3], [0, 0]]

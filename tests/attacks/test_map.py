@@ -1,0 +1,78 @@
+"""Maximum a posteriori estimates: labels, budgets, and what the search finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gleak.artifacts.private import Private
+from gleak.attacks.map import MAP
+from gleak.attacks.matching.codes import Whitened
+from gleak.attacks.matching.distances import ProfileLikelihood
+from gleak.attacks.matching.posterior import Posterior
+from gleak.testing.tiny_cells import TinyCells
+from tests.attacks.cases import Make, holding, natural_images, psnr
+
+SHAPE = (3, 8, 8)
+
+
+def test_it_needs_no_grant_and_searches_whitened_images() -> None:
+    attack = MAP()
+    assert not attack.grants
+    assert attack.parts().labels == "enumerated"
+    assert isinstance(attack.parts().code, Whitened)
+    assert isinstance(attack.parts().distance, ProfileLikelihood)
+    assert attack.summary().labels == "the most probable"
+
+
+@pytest.mark.parametrize(("evaluations", "iterations"), [(9, 9), (4800, 400)])
+def test_a_proposal_has_no_more_than_its_own_budget(
+    evaluations: int, iterations: int, cells: TinyCells
+) -> None:
+    seen = cells.observe(cells.simulate(), MAP())
+    (proposed,) = MAP().proposals(seen, evaluations)
+    assert proposed.iterations == iterations
+
+
+def test_of_a_smooth_network_a_natural_image_is_found(make_case: Make) -> None:
+    attack = MAP(iterations=60)
+    seen, _ = make_case(attack, client="fedsgd+victims=2")
+    inputs, labels = natural_images(2, SHAPE).numpy()[:, None], np.array([[1], [3]])
+    update = holding(seen, inputs, labels).update
+    shaped = {name: value.view(seen.update[name].shape) for name, value in update.items()}
+    seen = replace(seen, update=shaped)
+    found = attack.reconstruct(seen)
+    np.testing.assert_array_equal(found.labels, labels)
+    assert found.paired
+    assert np.asarray(found.evaluations).max() <= 61
+    assert psnr(inputs, found.inputs).min() > psnr(inputs, 0 * inputs + 0.5).min() + 3
+
+
+def test_evaluations_include_those_of_the_labels_that_are_enumerated(cells: TinyCells) -> None:
+    folder = cells.simulate("image", client="fedsgd+victims=2", defense="random_mask+keep=0.5")
+    seen, attack = cells.observe(folder, MAP()), MAP(iterations=2)
+    _, spent = Posterior.of(seen, attack.parts()).likely_labels()
+    found = attack.reconstruct(seen)
+    assert (np.asarray(found.evaluations) == spent + 3).all()
+    assert (spent > 0).all()
+    np.testing.assert_array_equal(found.labels, Private.read(folder / "private.h5").labels)
+
+
+def test_what_variational_layers_draw_is_searched(cells: TinyCells) -> None:
+    folder = cells.simulate("image", model="lenet+width=4+precode=5", client="fedsgd+victims=2")
+    seen = cells.observe(folder, MAP())
+    (proposed,) = MAP().proposals(seen.of_victim(0), 4)
+    assert proposed.draws == "searched"
+    assert proposed.reconstruct(seen).inputs.shape == (2, 1, *SHAPE)
+
+
+def test_tables_are_searched_without_a_code(cells: TinyCells) -> None:
+    folder = cells.simulate("tabular", client="fedsgd+victims=2")
+    found = MAP(iterations=30).reconstruct(cells.observe(folder, MAP()))
+    truth = Private.read(folder / "private.h5")
+    np.testing.assert_array_equal(found.labels, truth.labels)
+    assert np.abs(found.inputs - truth.inputs).mean() < 0.1
+    assert torch.isfinite(torch.from_numpy(np.asarray(found.objective))).all()

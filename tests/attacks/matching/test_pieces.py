@@ -146,12 +146,20 @@ def test_squared_errors_are_split_by_the_span_of_the_inputs() -> None:
         target = truth.mT @ inputs + error
         found = OuterPiece("w", truth, inputs, target).squared_errors()
         expected = error.square().sum()
-        torch.testing.assert_close(found[place][0][0], expected, rtol=1e-4, atol=0)
-        assert float(found[1 - place][0]) < 1e-3 * float(expected)
-    assert [int(counts) for _, counts in found] == [18, 240 - 18]
+        torch.testing.assert_close(found[place].squared[0], expected, rtol=1e-4, atol=0)
+        assert float(found[1 - place].squared) < 1e-3 * float(expected)
+    assert [int(one.values) for one in found] == [18, 240 - 18]
     sent = draw(1, 6, 40, seed=7) > -0.5
     masked = OuterPiece("w", truth, inputs, target).within(sent)
-    assert sum(int(counts) for _, counts in masked.squared_errors()) == int(sent.sum())
-    torch.testing.assert_close(
-        sum(error for error, _ in masked.squared_errors()), masked.squared_distance()
-    )
+    parts = masked.squared_errors()
+    assert sum(int(one.values) for one in parts) == int(sent.sum())
+    torch.testing.assert_close(sum(one.squared for one in parts), masked.squared_distance())
+
+
+def test_gradients_of_clipped_samples_are_fitted_one_by_one() -> None:
+    inputs, slopes = draw(2, 3, 40, seed=1), draw(2, 3, 6, seed=0)
+    factors = torch.tensor([[0.3, 1.0, 0.6], [1.0, 0.2, 0.9]])
+    target = (factors[..., None] * slopes).mT @ inputs
+    pair = OuterPiece("w", slopes, inputs, target)
+    assert float(pair.fitted().squared_distance().sum()) < 1e-6 * float(target.square().sum())
+    assert float(pair.formed().fitted().squared_distance().sum()) > 1e-3

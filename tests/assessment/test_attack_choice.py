@@ -97,7 +97,9 @@ def test_a_named_attack_must_be_possible(resolved: Resolve, attack: str, reason:
 
 def test_members_of_best_and_what_supersedes_others_are_reasons(resolved: Resolve) -> None:
     left_out = choose_attacks(resolved(), 100).left_out
-    assert left_out["map"] == left_out["invertgrad"] == (
-        "best runs it where it suits the network and the update"
+    assert (
+        left_out["map"]
+        == left_out["invertgrad"]
+        == ("best runs it where it suits the network and the update")
     )
     assert left_out["cpl"] == parse("attack", "cpl").superseded

@@ -8,7 +8,12 @@ import pytest
 import torch
 
 from gleak.attacks.best import Best
-from gleak.attacks.observed_network import has_zero_columns, is_kinked, random_samples, reads_samples
+from gleak.attacks.observed_network import (
+    has_zero_columns,
+    is_kinked,
+    random_samples,
+    reads_samples,
+)
 from gleak.testing.tiny_cells import TinyCells
 
 RELU = "lenet+width=4+activation=relu"

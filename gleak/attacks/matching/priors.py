@@ -109,7 +109,8 @@ class NaturalImages(Prior):
         if self.unscaled:
             count = max(1, int(BRIGHT * samples.shape[2]))
             largest = samples.topk(count, 2).values.mean(2, keepdim=True).clamp_min(EDGE) / LEVEL
-            samples, energy = samples / largest, energy + (largest.log() / PEAK).square().sum((1, 2))
+            energy = energy + (largest.log() / PEAK).square().sum((1, 2))
+            samples = samples / largest
         codes = self.images.whitened(samples.flatten(0, 1))
         return (energy + codes.square().sum(1).view(inputs.shape[:2]).sum(1)) / 2
 

@@ -223,10 +223,8 @@ def test_a_clipped_updates_scale_is_that_of_least_squares() -> None:
     pieces = two_parameters()
     for victim in range(2):
         pairs = [(p.target[victim].numpy(), p.gradient[victim].numpy()) for p in pieces]
-        inner, norm = (sum(float((a * b).sum()) for a, b in each) for each in (pairs, [
-            (g, g) for _, g in pairs
-        ]))
-        scaled = [(u, inner / norm * g) for u, g in pairs]
+        factor = sum((u * g).sum() for u, g in pairs) / sum((g * g).sum() for _, g in pairs)
+        scaled = [(u, factor * g) for u, g in pairs]
         found = CLIPPED[1].measure(pieces)[victim]
         assert float(found) == pytest.approx(profiled(scaled, 3), rel=1e-9)
 
@@ -245,9 +243,7 @@ def test_each_clipped_parameter_has_a_scale() -> None:
 
 @pytest.mark.parametrize("distance", CLIPPED)
 @pytest.mark.parametrize("factor", [1e-4, 20])
-def test_what_was_sent_has_no_unit_if_clients_clip(
-    distance: EstimatedScale, factor: float
-) -> None:
+def test_what_was_sent_has_no_unit_if_clients_clip(distance: EstimatedScale, factor: float) -> None:
     pieces = two_parameters()
     sent = [FormedPiece(one.name, one.gradient, factor * one.target) for one in pieces]
     scaled = [FormedPiece(one.name, factor * one.gradient, one.target) for one in pieces]
@@ -311,7 +307,8 @@ def test_values_that_were_not_sent_do_not_count(distance: EstimatedScale) -> Non
     masked = first.within(mask.expand(2, 3, 4))
     compact = FormedPiece("p0", first.gradient[:, mask], first.target[:, mask])
     assert masked.counts.tolist() == [int(mask.sum())] * 2
-    torch.testing.assert_close(distance.measure([masked, second]), distance.measure([compact, second]))
+    found = distance.measure([masked, second])
+    torch.testing.assert_close(found, distance.measure([compact, second]))
 
 
 @pytest.mark.parametrize("distance", [SquaredError(), ProfileLikelihood(), *CLIPPED])

@@ -113,9 +113,11 @@ def test_hypotheses_are_evaluated_in_parts(
         alone = with_labels(problem, every[:, number]).evaluate(points).objective
         torch.testing.assert_close(found[:, number], alone, rtol=1e-4, atol=1e-2)
     points[1] = torch.nan
-    assert objective_of(problem, points, every).isinf().tolist() == [[False] * 3, [True] * 3, [
-        False
-    ] * 3]
+    assert objective_of(problem, points, every).isinf().tolist() == [
+        [False] * 3,
+        [True] * 3,
+        [False] * 3,
+    ]
 
 
 def test_all_classes_of_one_sample_are_compared(make_observation: Make) -> None:

@@ -33,10 +33,12 @@ CHEAP = (
     "tiny_imagenet/fc2/untrained/honest/fedsgd+victims=5+batch_size=8/none/cpa",
     "mnist/lenet5/untrained/mkor/fedsgd+victims=10+batch_size=100+loss=nll_raw/none/mkor",
     "mnist/lenet5/untrained/mkor/fedsgd+victims=10+loss=nll_raw/none/blind",
+    "mnist/lenet+width=4/untrained/honest/fedsgd+victims=2/random_mask/best",
     "cifar10/lenet+precode=8/untrained/honest/fedsgd+victims=3/qsgd/"
     "invertgrad+draws=searched+distance=likelihood",
 )
 DEAR = (
+    "mnist/mlp+hidden=64+activation=relu/untrained/honest/fedsgd+victims=2+batch_size=2/none/best",
     "cifar10/resnet20/untrained/honest/fedsgd+victims=2+batch_size=2/none/"
     "gradinversion+statistics=granted",
     "adult/mlp/untrained/honest/fedsgd+victims=1000+repeats=10/none/dlg",

@@ -223,11 +223,8 @@ def test_a_clipped_updates_scale_is_that_of_least_squares() -> None:
     pieces = two_parameters()
     for victim in range(2):
         pairs = [(p.target[victim].numpy(), p.gradient[victim].numpy()) for p in pieces]
-        inner, norm = (
-            sum(float((a * b).sum()) for a, b in each)
-            for each in (pairs, [(g, g) for _, g in pairs])
-        )
-        scaled = [(u, inner / norm * g) for u, g in pairs]
+        factor = sum((u * g).sum() for u, g in pairs) / sum((g * g).sum() for _, g in pairs)
+        scaled = [(u, factor * g) for u, g in pairs]
         found = CLIPPED[1].measure(pieces)[victim]
         assert float(found) == pytest.approx(profiled(scaled, 3), rel=1e-9)
 
@@ -276,12 +273,10 @@ def test_it_is_zero_for_what_was_sent_and_grows_with_the_error(distance: Estimat
 
 def test_noise_of_one_parameter_alone_is_likelier_than_the_same_in_all() -> None:
     """For equal sums of squared errors; without a prior at the mean of all as much as can be."""
-    counts, firm = torch.tensor([[50.0], [50.0]]), torch.zeros(2, 1)
+    counts = torch.tensor([[50.0], [50.0]])
     uneven, even = torch.tensor([[10.0], [1.0]]), torch.tensor([[5.5], [5.5]])
     gains = [
-        float(
-            (distance.of_errors(even, counts, firm) - distance.of_errors(uneven, counts, firm))[0]
-        )
+        float((distance.of_errors(even, counts) - distance.of_errors(uneven, counts))[0])
         for distance in (ProfileLikelihood(shared=0), ProfileLikelihood(shared=50))
     ]
     assert gains[0] > gains[1] > 0
@@ -312,9 +307,8 @@ def test_values_that_were_not_sent_do_not_count(distance: EstimatedScale) -> Non
     masked = first.within(mask.expand(2, 3, 4))
     compact = FormedPiece("p0", first.gradient[:, mask], first.target[:, mask])
     assert masked.counts.tolist() == [int(mask.sum())] * 2
-    torch.testing.assert_close(
-        distance.measure([masked, second]), distance.measure([compact, second])
-    )
+    found = distance.measure([masked, second])
+    torch.testing.assert_close(found, distance.measure([compact, second]))
 
 
 @pytest.mark.parametrize("distance", [SquaredError(), ProfileLikelihood(), *CLIPPED])

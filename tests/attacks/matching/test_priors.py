@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.priors import (
+    LEVEL,
     MID,
+    PEAK,
     SPREAD,
     BatchNormPrior,
     NaturalImages,
@@ -142,13 +145,16 @@ def test_values_outside_of_the_range_are_improbable() -> None:
     torch.testing.assert_close(outside, mirrored)
 
 
-def test_of_clients_that_clip_the_contrast_of_an_image_matters_little() -> None:
-    """Without the largest values, which are log-normal, the prior would prefer dark images."""
+def test_of_clients_that_clip_brightness_is_log_normal_and_the_rest_has_no_scale() -> None:
+    """Otherwise the prior would prefer dark images, whose gradients have another length."""
     images = ImagePrior.natural(SHAPE, torch.zeros(1))
     bright = torch.rand(1, 1, *SHAPE, generator=torch.Generator().manual_seed(0))
-    prior = NaturalImages(1.0, images, unscaled=True)
-    assert prior(0.5 * bright) > prior(bright)
-    assert NaturalImages(1.0, images)(0.9 * bright) < NaturalImages(1.0, images)(bright)
+    bright *= LEVEL / bright.amax()
+    plain, unscaled = NaturalImages(1.0, images), NaturalImages(1.0, images, unscaled=True)
+    torch.testing.assert_close(unscaled(bright), plain(bright))
+    assert plain(0.9 * bright) < plain(bright)
+    expected = math.log(2) ** 2 / (2 * PEAK**2)
+    assert float(unscaled(bright / 2) - unscaled(bright)) == pytest.approx(expected, rel=1e-3)
 
 
 def test_rows_of_a_table_have_independent_values(make_observation: Make) -> None:

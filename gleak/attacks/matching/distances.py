@@ -121,8 +121,9 @@ class EstimatedScale(DistanceSpec):
     """Base class of distances from what was sent by clients that may have scaled their gradient.
 
     A server receives u = c g + noise, with the gradient g of the samples and a scale c that is 1,
-    or unknown if clients clip their update, or each of its parameters (``clipping``): then it is
-    that of least squares. What the encoding shows is used: values that were not sent do not count,
+    or unknown if clients clip their update, or each of its parameters for each sample
+    (``clipping``): then it is that of least squares, for the samples together where their gradients
+    are not known apart. What the encoding shows is used: values that were not sent do not count,
     products with a basis are compared in this basis, and rounded values and signs have no error
     inside their cells, and no unknown scale. Squared errors of each parameter, and numbers of
     values, have Shape (parameters, V).
@@ -142,35 +143,37 @@ class EstimatedScale(DistanceSpec):
             sizes = torch.stack([part.counts for part in parts])
             unit = (power / sizes.sum(0).clamp_min(1)).clamp_min(FLOOR)
         if self.clipping is None:
-            return self.of_errors(*_errors(parts, unit))
-        scales = self._factors(parts)
-        scaled = [part.scaled(own) for part, own in zip(parts, scales, strict=True)]
-        return self.of_errors(*_errors(scaled, unit))
+            return self._of_parts(parts, unit)
+        if self.clipping == "parameter":
+            return self._of_parts([part.fitted() for part in parts], unit)
+        inner = total([part.inner() for part in parts])
+        norm = total([part.squared_norm() for part in parts])
+        factor = (inner / norm.clamp_min(FLOOR)).clamp_min(0)
+        return self._of_parts([part.scaled(factor) for part in parts], unit)
+
+    def _of_parts(self, parts: Sequence[Piece], unit: torch.Tensor) -> torch.Tensor:
+        """Compute the distance from errors relative to a unit, Shape (V)."""
+        found = [errors for part in parts for errors in part.squared_errors()]
+        squared = torch.stack([one.squared for one in found])
+        values = torch.stack([one.values for one in found])
+        firm = squared.new_tensor([[one.firm] for one in found])
+        return self.of_errors(squared / unit, values, firm)
 
     def of(self, observation: Observation) -> Self:
         return self.model_copy(update={"clipping": observation.protocol.clipping})
 
-    def _factors(self, parts: Sequence[Piece]) -> torch.Tensor:
-        """Compute the scale of each parameter's gradient; Shape (parameters, V)."""
-        inner = torch.stack([part.inner() for part in parts])
-        norm = torch.stack([part.squared_norm() for part in parts])
-        if self.clipping == "update":
-            inner, norm = (values.sum(0).expand_as(values) for values in (inner, norm))
-        return (inner / norm.clamp_min(FLOOR)).clamp_min(0)
-
     @abstractmethod
-    def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        """Compute the distance from errors relative to the mean square of the update; (V)."""
+    def of_errors(
+        self, errors: torch.Tensor, counts: torch.Tensor, firm: torch.Tensor
+    ) -> torch.Tensor:
+        """Compute the distance from E errors, relative to the mean square of the update; Shape (V).
+
+        See `gleak.attacks.matching.pieces.Errors`; Shapes (E, V), (E, V) and (E, 1).
+        """
 
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return 1: the distance has no unit; Shape (V)."""
         return observed[0].new_ones(len(observed[0]))
-
-
-def _errors(parts: Sequence[Piece], unit: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute squared errors in a unit, Shape (V), and how many values they are of; (E, V) each."""
-    errors, counts = zip(*(pair for part in parts for pair in part.squared_errors()), strict=True)
-    return torch.stack(errors) / unit, torch.stack(counts)
 
 
 @register("squared_error")
@@ -179,7 +182,9 @@ class SquaredError(EstimatedScale):
 
     source = "ours"
 
-    def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    def of_errors(
+        self, errors: torch.Tensor, counts: torch.Tensor, firm: torch.Tensor
+    ) -> torch.Tensor:
         return errors.sum(0) / counts.sum(0).clamp_min(1)
 
 
@@ -189,10 +194,13 @@ class ProfileLikelihood(EstimatedScale):
 
     The size of the noise is profiled as the scale is. The variance of the noise in parameter l,
     with M_l values that were sent and the squared error r_l = |u_l - c g_l|^2, has a prior at the
-    mean v of all that weighs as much as K = ``shared`` values:
+    mean v of all that weighs as much as K values (``shared``):
 
         sum_l M_l / 2 log(v) + sum_l (M_l + K) / 2 log((r_l / v + K) / (M_l + K)),
         v = sum_l r_l / sum_l M_l.
+
+    The gradient of a dense layer, D^T A, counts as two parameters: the error in the span of its
+    inputs A, where D is wrong, and that outside of it (`gleak.attacks.matching.pieces`).
 
     So neither the defence nor its strength needs to be known, nor whether each parameter has noise
     of its own (`fedcdp`). In nats above the least value: to v is added `ROUNDING`, relative to the
@@ -205,12 +213,15 @@ class ProfileLikelihood(EstimatedScale):
         1000.0, "K: values that the mean noise of all parameters counts as", source="ours", ge=0
     )
 
-    def of_errors(self, errors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    def of_errors(
+        self, errors: torch.Tensor, counts: torch.Tensor, firm: torch.Tensor
+    ) -> torch.Tensor:
         values = counts.sum(0).clamp_min(1)
         mean = errors.sum(0) / values
-        share = (errors - counts * mean) / (counts + self.shared).clamp_min(FLOOR)
+        shared = (firm * counts).clamp_min(self.shared)
+        share = (errors - counts * mean) / (counts + shared).clamp_min(FLOOR)
         excess = share / (mean + ROUNDING)
-        own = ((counts + self.shared) / 2 * excess.log1p()).sum(0)
+        own = ((counts + shared) / 2 * excess.log1p()).sum(0)
         return values / 2 * (1 + mean / ROUNDING).log() + own
 
 

@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gleak.attacks.matching import kernels
 from gleak.core.lazy import torch
 
 FLOOR = 1e-30
+FIRM = 10.0
+"""`Errors.firm` of errors in the span of several samples, which alone tell them from mixtures."""
 RIDGE = 1e-6
 """Added to products of samples, relative to their mean square: samples may be equal."""
+
+
+class Errors(NamedTuple):
+    """Squared error in a subspace of the values that were sent.
+
+    Args:
+        squared: Shape (V).
+        values: dimension of the subspace; Shape (V).
+        firm: how many values the mean error of all subspaces counts as, for each value of this one.
+    """
+
+    squared: torch.Tensor
+    values: torch.Tensor
+    firm: float = 0.0
 
 
 class Pair(Protocol):
@@ -92,12 +108,14 @@ class Piece(Pair, Protocol):
         """Return the pair with the dummy gradient of each victim multiplied; Shape (V)."""
         raise NotImplementedError
 
-    def squared_errors(self) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
-        """Compute squared errors of what was sent, and of how many values; Shape (V) each.
+    def fitted(self) -> Piece:
+        """Return the pair with the dummy gradient scaled by least squares, not below zero."""
+        factors = self.inner() / self.squared_norm().clamp_min(FLOOR)
+        return self.scaled(factors.clamp_min(0))
 
-        Errors in subspaces that may differ in size are apart.
-        """
-        return [(self.squared_distance(), self.counts)]
+    def squared_errors(self) -> Sequence[Errors]:
+        """Compute the squared errors of what was sent, apart where their size may differ."""
+        return [Errors(self.squared_distance(), self.counts)]
 
     @property
     def entries(self) -> int:
@@ -162,11 +180,11 @@ class FormedPiece(Piece):
         """Compute the error of every value of what was sent; Shape (V, *shape)."""
         return self.gradient - self.target
 
-    def squared_errors(self) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+    def squared_errors(self) -> Sequence[Errors]:
         residual = self.residual()
         total = _sum_squares(residual)
-        if self.inputs is None or self.inputs.shape[1] > 1:
-            return [(total, self.counts)]
+        if self.inputs is None or 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
+            return [Errors(total, self.counts)]
         along = residual @ self.inputs.mT
         if self.sent is None:
             gram = (self.inputs @ self.inputs.mT)[:, None]
@@ -178,7 +196,7 @@ class FormedPiece(Piece):
 
 def split_errors(
     total: torch.Tensor, counts: torch.Tensor, along: torch.Tensor, gram: torch.Tensor
-) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+) -> Sequence[Errors]:
     """Split the squared error of a dense layer's gradient by the span of the layer's inputs.
 
     The gradient is D^T A. A unit that is active in place of another changes a row of it whatever
@@ -200,7 +218,9 @@ def split_errors(
     explained = torch.linalg.solve(regular, along[..., None])[..., 0]
     within = (explained * along).sum((1, 2)).clamp_min(0)
     of_span = (counts / 2).clamp_max(samples * along.shape[1])
-    return [(within, of_span), ((total - within).clamp_min(0), counts - of_span)]
+    firm = FIRM if samples > 1 else 0.0
+    outside = Errors((total - within).clamp_min(0), counts - of_span)
+    return [Errors(within, of_span, firm), outside]
 
 
 @dataclass(frozen=True)
@@ -229,6 +249,16 @@ class OuterPiece(Piece):
     def scaled(self, factors: torch.Tensor) -> OuterPiece:
         return replace(self, output_gradients=self.output_gradients * factors[:, None, None])
 
+    def fitted(self) -> OuterPiece:
+        """Return the pair with the gradient of each sample scaled by itself."""
+        outputs = self.output_gradients
+        gram = (outputs @ outputs.mT) * (self.inputs @ self.inputs.mT)
+        least = RIDGE * gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + FLOOR
+        regular = gram + least * torch.eye(outputs.shape[1]).to(gram)
+        along = ((self.inputs @ self.target.mT) * outputs).sum(2)
+        factors = torch.linalg.solve(regular, along).clamp_min(0)
+        return replace(self, output_gradients=outputs * factors[:, :, None])
+
     def projected(self, basis: torch.Tensor) -> OuterPiece:
         outputs, target = self.output_gradients @ basis, basis.mT @ self.target
         return replace(self, output_gradients=outputs, target=target)
@@ -239,10 +269,10 @@ class OuterPiece(Piece):
         total: torch.Tensor = derivatives().OuterResidual.apply(*factors, self.target)
         return total
 
-    def squared_errors(self) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+    def squared_errors(self) -> Sequence[Errors]:
         total = self.squared_distance()
-        if self.inputs.shape[1] > 1:
-            return [(total, self.counts)]
+        if 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
+            return [Errors(total, self.counts)]
         gram = self.inputs @ self.inputs.mT
         along = self.output_gradients.mT @ gram - self.target @ self.inputs.mT
         return split_errors(total, self.counts, along, gram[:, None])

@@ -273,10 +273,12 @@ def test_it_is_zero_for_what_was_sent_and_grows_with_the_error(distance: Estimat
 
 def test_noise_of_one_parameter_alone_is_likelier_than_the_same_in_all() -> None:
     """For equal sums of squared errors; without a prior at the mean of all as much as can be."""
-    counts = torch.tensor([[50.0], [50.0]])
+    counts, firm = torch.tensor([[50.0], [50.0]]), torch.zeros(2, 1)
     uneven, even = torch.tensor([[10.0], [1.0]]), torch.tensor([[5.5], [5.5]])
     gains = [
-        float((distance.of_errors(even, counts) - distance.of_errors(uneven, counts))[0])
+        float(
+            (distance.of_errors(even, counts, firm) - distance.of_errors(uneven, counts, firm))[0]
+        )
         for distance in (ProfileLikelihood(shared=0), ProfileLikelihood(shared=50))
     ]
     assert gains[0] > gains[1] > 0

@@ -138,7 +138,7 @@ def test_attacks(name: str, attack: str, grants: dict[str, Tensor]) -> None:
     "name", [pytest.param(n, marks=[] if n in UNUSUAL else [pytest.mark.slow]) for n in NETWORKS]
 )
 def test_best(name: str) -> None:
-    """It is refused only where gradients cannot be matched; labels without a rule are enumerated."""
+    """It is refused only where gradients cannot be matched; labels may have no rule."""
     network, inputs, labels = built(NETWORKS[name])
     gradients = gradients_of(network, inputs, labels)
     if name in FORMS["no graph"]:

@@ -437,7 +437,7 @@ def test_of_an_update_of_zeros_no_search_converges(network: nn.Module) -> None:
 
 
 def test_of_one_sample_twice_it_is_found(ensemble: Ensemble) -> None:
-    ensemble("cpa_edges", "spear")
+    ensemble("aono", "cpa_edges", "singular_vectors", "spear")
     inputs, _ = batch(3)
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 300), nn.ReLU(), nn.Linear(300, 5))

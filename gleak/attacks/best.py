@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -19,9 +20,10 @@ from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.core.registry import load, parse, register
+from gleak.core.registry import load, nested, parse, register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
+from gleak.knowledge.denoiser import Denoiser
 from gleak.models.base import ModelSpec
 
 CLOSE = 1e-2
@@ -80,6 +82,9 @@ class Best(AttackSpec):
     budget: int = parameter(
         4800, "gradient evaluations of each search, for one victim", source="InvertGrad", ge=1
     )
+    denoiser: Annotated[Denoiser, nested("knowledge")] | None = parameter(
+        None, "network whose energy is a part of the criterion's prior", source="ours"
+    )
 
     @property
     def members(self) -> list[AttackSpec]:
@@ -97,7 +102,7 @@ class Best(AttackSpec):
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
-        MAP().check(dataset, model, client)
+        MAP(denoiser=self.denoiser).check(dataset, model, client)
 
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
@@ -151,8 +156,8 @@ class Best(AttackSpec):
 
     def _candidates(self, observation: Observation) -> Candidates:
         """Return an empty list of candidates, with the posterior of `map`."""
-        (posterior_attack,) = MAP().proposals(observation.of_victim(0), self.budget)
-        return Candidates(Posterior.of(observation, posterior_attack.parts()))
+        criterion = MAP(denoiser=self.denoiser).fitted(observation.of_victim(0), self.budget)
+        return Candidates(Posterior.of(observation, criterion.parts()))
 
     def _attacked(self, proposals: Sequence[Proposal], observation: Observation) -> Reconstruction:
         """Run attacks on victims all of which they suit."""

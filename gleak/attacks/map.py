@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Annotated, Self
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.codes import Whitened
+from gleak.attacks.matching.denoiser_prior import DenoiserPrior
 from gleak.attacks.matching.distances import ProfileLikelihood
 from gleak.attacks.matching.line_search import LineSearchLBFGS
 from gleak.attacks.matching.parts import Parts
@@ -16,8 +16,12 @@ from gleak.attacks.matching.priors import NaturalImages
 from gleak.attacks.matching.starts import Grey
 from gleak.attacks.matching_attack import MatchingAttack
 from gleak.attacks.observation import Observation
-from gleak.core.registry import register
+from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
+from gleak.knowledge.denoiser import Denoiser
+
+DENOISER = 0.7
+"""Weight of the denoiser's prior, chosen on training images of CIFAR-10 (docs/results/masks.md)."""
 
 
 @register("map")
@@ -37,20 +41,24 @@ class MAP(MatchingAttack):
     source = "ours; maximum a posteriori estimation"
 
     iterations: int = parameter(400, "gradient evaluations for one victim", source="ours", ge=1)
+    denoiser: Annotated[Denoiser, nested("knowledge")] | None = parameter(
+        None, "network whose energy is a part of the prior; none: natural images alone"
+    )
 
     def parts(self) -> Parts:
+        learned = () if self.denoiser is None else (DenoiserPrior(DENOISER),)
         return Parts(
             start=Grey(noise=0.05),
             labels="enumerated",
             distance=ProfileLikelihood(),
             code=Whitened(),
             optimizer=LineSearchLBFGS(),
-            priors=(NaturalImages(1.0),),
+            priors=(NaturalImages(1.0), *learned),
             **self.common(),
         )
 
-    def proposals(self, observation: Observation, evaluations: int) -> Sequence[Self]:
-        return super().proposals(observation, min(evaluations, self.iterations))
+    def fitted(self, observation: Observation, evaluations: int) -> Self:
+        return super().fitted(observation, min(evaluations, self.iterations))
 
     def search(self, observation: Observation) -> Reconstruction:
         posterior = Posterior.of(observation, self.parts())

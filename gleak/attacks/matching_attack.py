@@ -91,6 +91,10 @@ class MatchingAttack(AttackSpec):
 
     def proposals(self, observation: Observation, evaluations: int) -> Sequence[Self]:
         self.check_observation(observation)
+        return [self.fitted(observation, evaluations)]
+
+    def fitted(self, observation: Observation, evaluations: int) -> Self:
+        """Return the attack with a budget, and the fields that suit what is observed."""
         several = observation.protocol.local_steps > 1
         masked = not observation.sent and has_zero_columns(observation)
         drawn = sampling(observation.model) and not several
@@ -100,7 +104,7 @@ class MatchingAttack(AttackSpec):
             "compared": "nonzero" if masked else "sent",
             "draws": "searched" if drawn else "mean",
         }
-        return [self.model_copy(update=fields)]
+        return self.model_copy(update=fields)
 
     def common(self) -> dict[str, Any]:
         """Return the components that are fields of every matching attack."""

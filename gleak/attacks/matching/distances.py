@@ -156,7 +156,7 @@ class EstimatedScale(DistanceSpec):
         found = [errors for part in parts for errors in part.squared_errors()]
         squared = torch.stack([one.squared for one in found])
         values = torch.stack([one.values for one in found])
-        firm = squared.new_tensor([[one.firm] for one in found])
+        firm = torch.stack([one.firm * one.values for one in found])
         return self.of_errors(squared / unit, values, firm)
 
     def of(self, observation: Observation) -> Self:
@@ -166,9 +166,14 @@ class EstimatedScale(DistanceSpec):
     def of_errors(
         self, errors: torch.Tensor, counts: torch.Tensor, firm: torch.Tensor
     ) -> torch.Tensor:
-        """Compute the distance from E errors, relative to the mean square of the update; Shape (V).
+        """Compute the distance from E squared errors of what was sent; Shape (V).
 
-        See `gleak.attacks.matching.pieces.Errors`; Shapes (E, V), (E, V) and (E, 1).
+        They are relative to the mean square of the update.
+
+        Args:
+            errors: Shape (E, V).
+            counts: numbers of values that they are of; Shape (E, V).
+            firm: numbers of values that the mean of all errors counts as, at least; Shape (E, V).
         """
 
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -218,7 +223,7 @@ class ProfileLikelihood(EstimatedScale):
     ) -> torch.Tensor:
         values = counts.sum(0).clamp_min(1)
         mean = errors.sum(0) / values
-        shared = (firm * counts).clamp_min(self.shared)
+        shared = firm.clamp_min(self.shared)
         share = (errors - counts * mean) / (counts + shared).clamp_min(FLOOR)
         excess = share / (mean + ROUNDING)
         own = ((counts + shared) / 2 * excess.log1p()).sum(0)

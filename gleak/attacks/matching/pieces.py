@@ -214,8 +214,8 @@ def split_errors(
     """
     samples = along.shape[2]
     least = RIDGE * gram.diagonal(dim1=2, dim2=3).mean((1, 2))[:, None, None, None] + FLOOR
-    regular = gram + least * torch.eye(samples).to(gram)
-    explained = torch.linalg.solve(regular, along[..., None])[..., 0]
+    regular = gram + least * torch.eye(samples, dtype=gram.dtype, device=gram.device)
+    explained = torch.linalg.solve_ex(regular, along[..., None]).result[..., 0]
     within = (explained * along).sum((1, 2)).clamp_min(0)
     of_span = (counts / 2).clamp_max(samples * along.shape[1])
     firm = FIRM if samples > 1 else 0.0
@@ -254,9 +254,9 @@ class OuterPiece(Piece):
         outputs = self.output_gradients
         gram = (outputs @ outputs.mT) * (self.inputs @ self.inputs.mT)
         least = RIDGE * gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + FLOOR
-        regular = gram + least * torch.eye(outputs.shape[1]).to(gram)
+        regular = gram + least * torch.eye(len(gram[0]), dtype=gram.dtype, device=gram.device)
         along = ((self.inputs @ self.target.mT) * outputs).sum(2)
-        factors = torch.linalg.solve(regular, along).clamp_min(0)
+        factors = torch.linalg.solve_ex(regular, along).result.clamp_min(0)
         return replace(self, output_gradients=outputs * factors[:, :, None])
 
     def projected(self, basis: torch.Tensor) -> OuterPiece:

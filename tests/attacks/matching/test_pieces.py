@@ -162,3 +162,12 @@ def test_squared_errors_are_split_by_the_span_of_the_inputs() -> None:
     found = masked.squared_errors()
     assert sum(int(one.values) for one in found) == int(sent.sum())
     torch.testing.assert_close(sum(one.squared for one in found), masked.squared_distance())
+
+
+def test_gradients_of_clipped_samples_are_fitted_one_by_one() -> None:
+    inputs, slopes = draw(2, 3, 40, seed=1), draw(2, 3, 6, seed=0)
+    factors = torch.tensor([[0.3, 1.0, 0.6], [1.0, 0.2, 0.9]])
+    target = (factors[..., None] * slopes).mT @ inputs
+    pair = OuterPiece("w", slopes, inputs, target)
+    assert float(pair.fitted().squared_distance().sum()) < 1e-6 * float(target.square().sum())
+    assert float(pair.formed().fitted().squared_distance().sum()) > 1e-3

@@ -201,7 +201,7 @@ class Gauge:
         """Compute the share of the update that a client with the found samples would send."""
         inputs = as_inputs(network, found.inputs[0])
         run = self._client.run(network)
-        labels = labels_of_samples(observation, found.inputs, found.labels)[0]
+        labels = labels_of_samples(observation, found.inputs, found.labels)[0].to(inputs.device)
         sent = self._client.compute(run, inputs, labels)
         computed = {name: value.detach() for name, value in sent.items()}
         observed = {name: value[0] for name, value in observation.update.items()}

@@ -408,7 +408,7 @@ def test_attacks_are_proposed_for_unusual_networks(
 def test_a_victim_comes_out_as_alone_whatever_the_others_send(
     cells: TinyCells, ensemble: Ensemble
 ) -> None:
-    ensemble("cpa_edges", "map", "singular_vectors")
+    ensemble("cpa_edges", "singular_vectors")
     attack = Best(budget=2)
     clients = {"model": "mlp+hidden=32", "client": "fedsgd+batch_size=3+victims=3"}
     seen = cells.observe(cells.simulate("image", **clients), attack)
@@ -436,7 +436,8 @@ def test_of_an_update_of_zeros_no_search_converges(network: nn.Module) -> None:
     assert not gleak.attack("best+budget=1", network, silent, SHAPE).converged
 
 
-def test_of_one_sample_twice_it_is_found() -> None:
+def test_of_one_sample_twice_it_is_found(ensemble: Ensemble) -> None:
+    ensemble("aono", "cpa_edges", "singular_vectors", "spear")
     inputs, _ = batch(3)
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 300), nn.ReLU(), nn.Linear(300, 5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +12,13 @@ from torch import Tensor
 
 from gleak.attacks.matching import functions
 from gleak.attacks.matching.distances import L2, Cosine, SignDistance
-from gleak.attacks.matching.pieces import FormedPiece, OuterPiece, WeightedPair, weighted_pairs
+from gleak.attacks.matching.pieces import (
+    Errors,
+    FormedPiece,
+    OuterPiece,
+    WeightedPair,
+    weighted_pairs,
+)
 
 QUANTITIES = ["squared_distance", "inner", "squared_norm", "target_squared_norm"]
 sizes = st.integers(1, 6)
@@ -96,8 +104,9 @@ def test_distances_and_slopes_are_those_of_the_pieces(distance: L2 | Cosine):
     torch.testing.assert_close(*slopes)
 
 
-def in_span(pieces: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
-    return [value for pair in pieces for value in pair]
+def values_of(found: Sequence[Errors]) -> list[Tensor]:
+    """Return squared errors and numbers of values, one after another."""
+    return [value for one in found for value in (one.squared, one.values)]
 
 
 @pytest.mark.parametrize("columns", [5, 40])
@@ -116,7 +125,7 @@ def test_what_was_sent_of_a_factored_gradient_is_that_of_the_formed_one(columns:
         torch.testing.assert_close(one.formed().gradient, other.gradient)
         torch.testing.assert_close(one.target, other.target)
         torch.testing.assert_close(one.counts, other.counts)
-        torch.testing.assert_close(in_span(one.squared_errors()), in_span(other.squared_errors()))
+        torch.testing.assert_close(*(values_of(each.squared_errors()) for each in (one, other)))
 
 
 def test_a_scaled_gradient_is_a_multiple_of_each_victims() -> None:
@@ -143,17 +152,16 @@ def test_squared_errors_are_split_by_the_span_of_the_inputs() -> None:
     beside = draw(1, 6, 40, seed=2)
     beside -= beside @ torch.linalg.pinv(inputs) @ inputs
     for error, place in ((draw(1, 3, 6, seed=5).mT @ inputs, 0), (beside, 1)):
-        target = truth.mT @ inputs + error
-        found = OuterPiece("w", truth, inputs, target).squared_errors()
+        found = OuterPiece("w", truth, inputs, truth.mT @ inputs + error).squared_errors()
         expected = error.square().sum()
         torch.testing.assert_close(found[place].squared[0], expected, rtol=1e-4, atol=0)
         assert float(found[1 - place].squared) < 1e-3 * float(expected)
-    assert [int(one.values) for one in found] == [18, 240 - 18]
+        assert [int(one.values) for one in found] == [18, 240 - 18]
     sent = draw(1, 6, 40, seed=7) > -0.5
-    masked = OuterPiece("w", truth, inputs, target).within(sent)
-    parts = masked.squared_errors()
-    assert sum(int(one.values) for one in parts) == int(sent.sum())
-    torch.testing.assert_close(sum(one.squared for one in parts), masked.squared_distance())
+    masked = OuterPiece("w", truth, inputs, truth.mT @ inputs + beside).within(sent)
+    found = masked.squared_errors()
+    assert sum(int(one.values) for one in found) == int(sent.sum())
+    torch.testing.assert_close(sum(one.squared for one in found), masked.squared_distance())
 
 
 def test_gradients_of_clipped_samples_are_fitted_one_by_one() -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 Loss = Literal["cross_entropy", "nll_raw"]
 Clipping = Literal["update", "parameter"]
+Pruning = Literal["columns"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class Protocol:
             do so by the running statistics.
         clipping: what a defence multiplies by a factor that the server does not know: the whole
             update, or each parameter; None: nothing.
+        pruning: what a defence sets to zero without saying so: columns of a dense layer's gradient;
+            None: nothing.
         epochs: number of passes of the rounds over all samples of a client.
     """
 
@@ -45,6 +48,7 @@ class Protocol:
     batch_norm: str | None = None
     epochs: int = 1
     clipping: Clipping | None = None
+    pruning: Pruning | None = None
 
     @property
     def update_scale(self) -> float:

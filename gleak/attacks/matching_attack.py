@@ -20,7 +20,7 @@ from gleak.attacks.matching.parts import ClientModel, Compared, Draws, Parts, Re
 from gleak.attacks.matching.priors import TotalVariation
 from gleak.attacks.matching.starts import Normal, StartSpec
 from gleak.attacks.observation import Observation
-from gleak.attacks.observed_network import has_zero_columns, is_kinked, reads_samples
+from gleak.attacks.observed_network import has_hidden_zeros, is_kinked, reads_samples
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -96,7 +96,7 @@ class MatchingAttack(AttackSpec):
     def fitted(self, observation: Observation, evaluations: int) -> Self:
         """Return the attack with a budget, and the fields that suit what is observed."""
         several = observation.protocol.local_steps > 1
-        masked = not observation.sent and has_zero_columns(observation)
+        masked = has_hidden_zeros(observation)
         drawn = sampling(observation.model) and not several
         fields = {
             "iterations": max(1, evaluations // self.parts().optimizer.cost_per_iteration),

@@ -25,6 +25,19 @@ def is_kinked(observation: Observation) -> bool:
     return has_kinks(observation.model, random_samples(observation, PROBES))
 
 
+def has_hidden_zeros(observation: Observation) -> bool:
+    """Return True if a defence has set values to zero without saying so, as `soteria` does.
+
+    The server knows, or it shows (`has_zero_columns`), except where rounding makes zeros, or in the
+    gradient of a layer that takes the samples, whose dark pixels are zeros too.
+    """
+    if observation.protocol.pruning is not None:
+        return True
+    if observation.sent or observation.cells or observation.bases or reads_samples(observation):
+        return False
+    return has_zero_columns(observation)
+
+
 def has_zero_columns(observation: Observation) -> bool:
     """Return True if a defence has set columns of the first dense layer's gradient to zero.
 

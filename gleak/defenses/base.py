@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from gleak.artifacts.encodings import Dense, Encoded
-from gleak.artifacts.protocol import Clipping, Protocol
+from gleak.artifacts.protocol import Clipping, Protocol, Pruning
 from gleak.clients.base import ClientSpec
 from gleak.clients.gradient_descent import LocalGradient
 from gleak.core.errors import IncompatibleError
@@ -35,9 +35,14 @@ class DefenseSpec(Spec):
         """Part of an update that is multiplied by a factor unknown to the server; None: nothing."""
         return None
 
+    @property
+    def pruning(self) -> Pruning | None:
+        """Values that the defence sets to zero without saying so; None: no such."""
+        return None
+
     def protocol_of(self, client: ClientSpec) -> Protocol:
         """Return what a server knows about the training of clients under the defence."""
-        return replace(client.protocol, clipping=self.clipping)
+        return replace(client.protocol, clipping=self.clipping, pruning=self.pruning)
 
     @property
     def scale_dependent(self) -> bool:

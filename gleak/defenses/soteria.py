@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
+from gleak.artifacts.protocol import Pruning
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -69,6 +70,10 @@ class Soteria(DefenseSpec):
     probes: int | None = parameter(
         64, "random directions to estimate derivatives; none: exact", source="ours", ge=1
     )
+
+    @property
+    def pruning(self) -> Pruning:
+        return "columns"
 
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         with evaluating(network):

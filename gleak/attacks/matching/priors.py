@@ -23,7 +23,8 @@ MID, SPREAD = 0.5, 0.3
 EDGE = 0.03
 """Standard deviation of values outside of [0, 1]."""
 BRIGHT, LEVEL, PEAK = 0.05, 0.85, 0.15
-"""Share of an image's values that are its largest ones, their mean, and its relative deviation."""
+"""Share of an image's values that are its brightest ones, the usual mean of these, and the standard
+deviation of its logarithm (training images of CIFAR-10)."""
 EPSILON = 1e-12
 """Added under roots, whose derivative at zero is infinite."""
 StatisticsSource = Literal["running", "granted"]
@@ -81,8 +82,8 @@ class NaturalImages(Prior):
 
     It falls off outside of [0, 1], within about `EDGE`. Where clients clip their update, its length
     tells nothing, and the scale of the samples is hardly known: darker images of less contrast
-    would then always be more probable. So the density is that of an image whose largest value is
-    scaled to 1, and that value is log-normal.
+    would then always be more probable. So the density is that of an image whose brightest values
+    are scaled to their usual mean, and their mean is log-normal.
 
     The values of a table are taken to be independent, with the same mean and variance.
 

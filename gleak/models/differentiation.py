@@ -106,8 +106,8 @@ def _zero_slopes(network: torch.nn.Module, inputs: torch.Tensor) -> list[torch.T
                 node.register_hook(note)
                 waiting += [earlier for earlier, _ in node.next_functions]
         if logits.requires_grad:
-            weights = torch.linspace(1, 2, logits.shape[1]).to(logits).expand_as(logits)
-            torch.autograd.grad(logits, samples, weights, allow_unused=True)
+            weighted = logits * torch.linspace(1, 2, logits.shape[1]).to(logits)
+            torch.autograd.grad(weighted.sum(), samples, allow_unused=True)
         return zeros
 
 

@@ -26,6 +26,8 @@ UNUSUAL = [*(name for form in FORMS.values() for name in form), *WRAPPED, *REFUS
 ATTACKS, DEFENSES = sorted(load("attack")), sorted(load("defense"))
 SAMPLES = 2
 EXACT = {1: ["aono"], 4: ["spear", "cpa_edges"]}
+FOUND = 25
+"""PSNR in dB from which samples were found; the mean of random pixels reaches 11."""
 STATED = (ArtifactError, IncompatibleError, SpecError)
 SHARE = 9
 """Of the pairs of a network of an unusual form and a method, one in so many is tried quickly."""
@@ -172,6 +174,7 @@ def test_best_and_gauge_find_what_an_exact_attack_finds(name: str, samples: int)
         with suppress(IncompatibleError):
             found = gleak.attack(spec, network, gradients, SHAPE, batch_size=samples)
             scores[spec] = gleak.score(found, inputs)
+    scores = {spec: each for spec, each in scores.items() if each["psnr"] >= FOUND}
     if not scores:
         return
     best = gleak.attack("best+budget=20", network, gradients, SHAPE, batch_size=samples)

@@ -419,7 +419,7 @@ def test_a_victim_comes_out_as_alone_whatever_the_others_send(
     together = attack.reconstruct(every)
     for row in range(3):
         alone = attack.reconstruct(every.of_victim(row))
-        np.testing.assert_allclose(alone.inputs[0], together.inputs[row], atol=1e-5)
+        np.testing.assert_allclose(alone.inputs[0], together.inputs[row], atol=1e-4)
         np.testing.assert_array_equal(alone.labels[0], together.labels[row])
         names = [
             [one.attack for one in found.candidates(victim)]

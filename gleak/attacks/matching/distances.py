@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, cast
 
 from gleak.artifacts import encodings
 from gleak.artifacts.protocol import Clipping
-from gleak.attacks.matching.pieces import FLOOR, FormedPiece, Pair, Piece, rows
+from gleak.attacks.matching.pieces import FLOOR, Errors, FormedPiece, Pair, Piece, rows
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -154,17 +154,17 @@ class EstimatedScale(DistanceSpec):
     def _of_parts(self, parts: Sequence[Piece], unit: torch.Tensor) -> torch.Tensor:
         """Compute the distance from errors relative to a unit, Shape (V)."""
         found = [errors for part in parts for errors in part.squared_errors()]
-        squared = torch.stack([one.squared for one in found])
-        values = torch.stack([one.values for one in found])
-        firm = torch.stack([one.firm * one.values for one in found])
-        return self.of_errors(squared / unit, values, firm)
+        squared = torch.cat([one.squared for one in found])
+        values = torch.cat([one.values for one in found])
+        of_rows = torch.cat([torch.full_like(one.values, one.of_rows) for one in found]).bool()
+        return self.of_errors(squared / unit, values, of_rows)
 
     def of(self, observation: Observation) -> Self:
         return self.model_copy(update={"clipping": observation.protocol.clipping})
 
     @abstractmethod
     def of_errors(
-        self, errors: torch.Tensor, counts: torch.Tensor, firm: torch.Tensor
+        self, errors: torch.Tensor, counts: torch.Tensor, of_rows: torch.Tensor
     ) -> torch.Tensor:
         """Compute the distance from E squared errors of what was sent; Shape (V).
 
@@ -173,7 +173,7 @@ class EstimatedScale(DistanceSpec):
         Args:
             errors: Shape (E, V).
             counts: numbers of values that they are of; Shape (E, V).
-            firm: numbers of values that the mean of all errors counts as, at least; Shape (E, V).
+            of_rows: True for the error of one row of a gradient; Shape (E, V).
         """
 
     def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -188,7 +188,7 @@ class SquaredError(EstimatedScale):
     source = "ours"
 
     def of_errors(
-        self, errors: torch.Tensor, counts: torch.Tensor, firm: torch.Tensor
+        self, errors: torch.Tensor, counts: torch.Tensor, of_rows: torch.Tensor
     ) -> torch.Tensor:
         return errors.sum(0) / counts.sum(0).clamp_min(1)
 
@@ -204,8 +204,11 @@ class ProfileLikelihood(EstimatedScale):
         sum_l M_l / 2 log(v) + sum_l (M_l + K) / 2 log((r_l / v + K) / (M_l + K)),
         v = sum_l r_l / sum_l M_l.
 
-    The gradient of a dense layer, D^T A, counts as two parameters: the error in the span of its
-    inputs A, where D is wrong, and that outside of it (`gleak.attacks.matching.pieces`).
+    The error of a dense layer's gradient, D^T A, is split: that in the span of its inputs A, where
+    D is wrong, counts as a parameter in each row, with a K of its own (``row``), and the rest as
+    another. A unit whose input is near the kink of a ReLU may be active in place of another, which
+    changes a whole row, by much more than noise does, and tells little about the samples: the
+    logarithm bounds what such a row counts.
 
     So neither the defence nor its strength needs to be known, nor whether each parameter has noise
     of its own (`fedcdp`). In nats above the least value: to v is added `ROUNDING`, relative to the
@@ -217,16 +220,18 @@ class ProfileLikelihood(EstimatedScale):
     shared: float = parameter(
         1000.0, "K: values that the mean noise of all parameters counts as", source="ours", ge=0
     )
+    row: float = parameter(
+        20.0, "K of the error of one row in the span of its inputs", source="ours", ge=0
+    )
 
     def of_errors(
-        self, errors: torch.Tensor, counts: torch.Tensor, firm: torch.Tensor
+        self, errors: torch.Tensor, counts: torch.Tensor, of_rows: torch.Tensor
     ) -> torch.Tensor:
         values = counts.sum(0).clamp_min(1)
         mean = errors.sum(0) / values
-        shared = firm.clamp_min(self.shared)
-        share = (errors - counts * mean) / (counts + shared).clamp_min(FLOOR)
-        excess = share / (mean + ROUNDING)
-        own = ((counts + shared) / 2 * excess.log1p()).sum(0)
+        weights = counts + torch.where(of_rows, self.row, self.shared)
+        excess = (errors - counts * mean) / weights.clamp_min(FLOOR) / (mean + ROUNDING)
+        own = (weights / 2 * excess.log1p()).sum(0)
         return values / 2 * (1 + mean / ROUNDING).log() + own
 
 
@@ -296,7 +301,8 @@ class RandomCell(QuantisationCell):
 class SignCell(QuantisationCell):
     """Signs, which have no unit: any magnitude is possible.
 
-    A value of another sign counts by its square, relative to the gradient's mean square.
+    A value of another sign counts by its square, relative to the gradient's mean square, and zero,
+    such as that of an inactive ReLU, as one of the mean square.
     """
 
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -304,7 +310,8 @@ class SignCell(QuantisationCell):
 
     def residual(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         wrong = gradient.where(gradient.sign() != target.sign(), 0)
-        return wrong / gradient.square().mean(1, keepdim=True).clamp_min(FLOOR).sqrt()
+        relative = wrong / gradient.square().mean(1, keepdim=True).clamp_min(FLOOR).sqrt()
+        return relative - target.where(gradient == 0, 0)
 
 
 def _levels(values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
@@ -329,6 +336,12 @@ class CodedPiece(FormedPiece):
     def residual(self) -> torch.Tensor:
         residual = self.cell.residual(rows(self.gradient), rows(self.target))
         return residual.view_as(self.gradient)
+
+    def squared_errors(self) -> Sequence[Errors]:
+        """Compute the squared errors; of signs, which are no sizes, only their sum."""
+        if not isinstance(self.cell, SignCell):
+            return super().squared_errors()
+        return [Errors(rows(self.residual()).square().sum(1)[None], self.counts[None])]
 
 
 def coded(pieces: Sequence[Piece], cells: Mapping[str, QuantisationCell]) -> list[Piece]:

@@ -11,24 +11,22 @@ from gleak.attacks.matching import kernels
 from gleak.core.lazy import torch
 
 FLOOR = 1e-30
-FIRM = 10.0
-"""`Errors.firm` of errors in the span of several samples, which alone tell them from mixtures."""
 RIDGE = 1e-6
 """Added to products of samples, relative to their mean square: samples may be equal."""
 
 
 class Errors(NamedTuple):
-    """Squared error in a subspace of the values that were sent.
+    """Squared errors in E subspaces of the values that were sent.
 
     Args:
-        squared: Shape (V).
-        values: dimension of the subspace; Shape (V).
-        firm: how many values the mean error of all subspaces counts as, for each value of this one.
+        squared: Shape (E, V).
+        values: dimensions of the subspaces; Shape (E, V).
+        of_rows: True if each is of one row of a gradient.
     """
 
     squared: torch.Tensor
     values: torch.Tensor
-    firm: float = 0.0
+    of_rows: bool = False
 
 
 class Pair(Protocol):
@@ -115,7 +113,7 @@ class Piece(Pair, Protocol):
 
     def squared_errors(self) -> Sequence[Errors]:
         """Compute the squared errors of what was sent, apart where their size may differ."""
-        return [Errors(self.squared_distance(), self.counts)]
+        return [Errors(self.squared_distance()[None], self.counts[None])]
 
     @property
     def entries(self) -> int:
@@ -184,7 +182,7 @@ class FormedPiece(Piece):
         residual = self.residual()
         total = _sum_squares(residual)
         if self.inputs is None or 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
-            return [Errors(total, self.counts)]
+            return [Errors(total[None], self.counts[None])]
         along = residual @ self.inputs.mT
         if self.sent is None:
             gram = (self.inputs @ self.inputs.mT)[:, None]
@@ -210,17 +208,16 @@ def split_errors(
             out, N, N), or (V, 1, N, N) if all were sent.
 
     Returns:
-        Errors in the span and outside of it, with their numbers of values.
+        Errors in the span, of each row, and outside of it, with their numbers of values.
     """
     samples = along.shape[2]
     least = RIDGE * gram.diagonal(dim1=2, dim2=3).mean((1, 2))[:, None, None, None] + FLOOR
     regular = gram + least * torch.eye(samples, dtype=gram.dtype, device=gram.device)
     explained = torch.linalg.solve_ex(regular, along[..., None]).result[..., 0]
-    within = (explained * along).sum((1, 2)).clamp_min(0)
-    of_span = (counts / 2).clamp_max(samples * along.shape[1])
-    firm = FIRM if samples > 1 else 0.0
-    outside = Errors((total - within).clamp_min(0), counts - of_span)
-    return [Errors(within, of_span, firm), outside]
+    within = (explained * along).sum(2).clamp_min(0).T
+    of_span = (counts / 2 / along.shape[1]).clamp_max(samples).expand_as(within)
+    outside = Errors((total - within.sum(0)).clamp_min(0)[None], (counts - of_span.sum(0))[None])
+    return [Errors(within, of_span, of_rows=True), outside]
 
 
 @dataclass(frozen=True)
@@ -272,7 +269,7 @@ class OuterPiece(Piece):
     def squared_errors(self) -> Sequence[Errors]:
         total = self.squared_distance()
         if 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
-            return [Errors(total, self.counts)]
+            return [Errors(total[None], self.counts[None])]
         gram = self.inputs @ self.inputs.mT
         along = self.output_gradients.mT @ gram - self.target @ self.inputs.mT
         return split_errors(total, self.counts, along, gram[:, None])

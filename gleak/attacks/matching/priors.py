@@ -22,7 +22,7 @@ MID, SPREAD = 0.5, 0.3
 """Mean and standard deviation of the values of a table, about those of uniform ones."""
 EDGE = 0.03
 """Standard deviation of values outside of [0, 1]."""
-BRIGHT, LEVEL, PEAK = 0.05, 0.85, 0.15
+BRIGHT, LEVEL, PEAK = 0.1, 0.825, 0.163
 """Share of an image's values that are its brightest ones, the usual mean of these, and the standard
 deviation of its logarithm (training images of CIFAR-10)."""
 EPSILON = 1e-12

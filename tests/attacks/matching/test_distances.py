@@ -273,15 +273,37 @@ def test_it_is_zero_for_what_was_sent_and_grows_with_the_error(distance: Estimat
 
 def test_noise_of_one_parameter_alone_is_likelier_than_the_same_in_all() -> None:
     """For equal sums of squared errors; without a prior at the mean of all as much as can be."""
-    counts, firm = torch.tensor([[50.0], [50.0]]), torch.zeros(2, 1)
+    counts, of_rows = torch.tensor([[50.0], [50.0]]), torch.zeros(2, 1, dtype=torch.bool)
     uneven, even = torch.tensor([[10.0], [1.0]]), torch.tensor([[5.5], [5.5]])
     gains = [
         float(
-            (distance.of_errors(even, counts, firm) - distance.of_errors(uneven, counts, firm))[0]
+            distance.of_errors(even, counts, of_rows) - distance.of_errors(uneven, counts, of_rows)
         )
         for distance in (ProfileLikelihood(shared=0), ProfileLikelihood(shared=50))
     ]
     assert gains[0] > gains[1] > 0
+
+
+def test_a_unit_active_by_mistake_costs_less_than_as_much_noise() -> None:
+    """And one of ten units less than all ten, each as wrong."""
+    inputs, slopes = double(1, 1, 200, seed=1), double(1, 1, 10, seed=2)
+    observed = slopes.mT @ inputs + 0.1 * double(1, 10, 200, seed=3)
+
+    def cost(wrong: int, distance: EstimatedScale) -> float:
+        units = torch.arange(10) < wrong
+        own = OuterPiece("w", slopes.where(~units, 0), inputs, observed)
+        right = OuterPiece("w", slopes, inputs, observed)
+        return float(distance.measure([own]) - distance.measure([right]))
+
+    bounded, squared = ProfileLikelihood(), ProfileLikelihood(row=1e6)
+    assert 0 < cost(1, bounded) < cost(10, bounded)
+    assert cost(1, bounded) < cost(1, squared) / 3
+
+
+def test_a_value_that_vanishes_has_no_sign() -> None:
+    signs = torch.tensor([[1.0, -1.0, 0.0, 1.0]])
+    inactive = SignCell().residual(torch.tensor([[0.5, 0.0, 0.0, 0.0]]), signs)
+    assert inactive.tolist() == [[0, 1, 0, -1]]
 
 
 @pytest.mark.parametrize("distance", [SquaredError(), ProfileLikelihood(), *CLIPPED])

@@ -154,14 +154,15 @@ def test_squared_errors_are_split_by_the_span_of_the_inputs() -> None:
     for error, place in ((draw(1, 3, 6, seed=5).mT @ inputs, 0), (beside, 1)):
         found = OuterPiece("w", truth, inputs, truth.mT @ inputs + error).squared_errors()
         expected = error.square().sum()
-        torch.testing.assert_close(found[place].squared[0], expected, rtol=1e-4, atol=0)
-        assert float(found[1 - place].squared) < 1e-3 * float(expected)
-        assert [int(one.values) for one in found] == [18, 240 - 18]
+        torch.testing.assert_close(found[place].squared.sum(), expected, rtol=1e-4, atol=0)
+        assert float(found[1 - place].squared.sum()) < 1e-3 * float(expected)
+        assert [one.values[:, 0].tolist() for one in found] == [[3] * 6, [240 - 18]]
     sent = draw(1, 6, 40, seed=7) > -0.5
     masked = OuterPiece("w", truth, inputs, truth.mT @ inputs + beside).within(sent)
     found = masked.squared_errors()
-    assert sum(int(one.values) for one in found) == int(sent.sum())
-    torch.testing.assert_close(sum(one.squared for one in found), masked.squared_distance())
+    assert sum(float(one.values.sum()) for one in found) == int(sent.sum())
+    total = sum(one.squared.sum(0) for one in found)
+    torch.testing.assert_close(total, masked.squared_distance())
 
 
 def test_gradients_of_clipped_samples_are_fitted_one_by_one() -> None:

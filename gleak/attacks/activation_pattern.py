@@ -1,0 +1,116 @@
+"""Samples from the signs of a dense first layer's gradient: which of its ReLUs are active."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import LABELS, AttackSummary
+from gleak.attacks.first_layer import (
+    DenseFirstAttack,
+    classifier_scores,
+    exact_reconstruction,
+)
+from gleak.attacks.matching.distances import SignCell
+from gleak.attacks.matching.label_inference import infer_by_argmin
+from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.noisy_first_layer import FirstLayer
+from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
+from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
+from gleak.core.registry import register
+from gleak.data.base import DatasetSpec
+from gleak.data.natural_images import ImagePrior
+from gleak.models.base import ModelSpec
+
+UNCERTAIN = 1.0
+"""Standard deviation within which outputs are compared with zero, relative to that of natural images.
+
+Of 0.05 to 1.4 the best on eight training images of CIFAR-10: 15.8 dB, 14.5 dB at 0.6.
+"""
+
+
+@register("activation_pattern")
+class ActivationPattern(DenseFirstAttack):
+    """The most probable image with the active neurons that a sign update of a dense layer shows.
+
+    All pixels of an image are positive, so the signs of the gradient of a first dense layer (see
+    `signsgd`) tell nothing about them but this: a neuron whose signs are not zero was active, and
+    its output was positive. These are as many comparisons of known projections of the image as the
+    layer has neurons; a prior of natural images adds the rest. The result is the maximum of
+
+        sum_k log Phi(s_k (w_k x + b_k) / t) - |z(x)|^2 / 2,
+
+    with the activity s_k in {-1, 1} of neuron k, the normal distribution function Phi, the standard
+    deviation t of w_k x + b_k in natural images, and the whitened coefficients z of the image: a
+    convex problem.
+    """
+
+    source = "ours; one-bit compressed sensing by Boufounos and Baraniuk 2008"
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    takes_local_steps: ClassVar[bool] = False
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        if client.batch_size > 1:
+            raise IncompatibleError(
+                f"attack {self} needs one sample, whose neurons are active or not, but batch_size "
+                f"is {client.batch_size}; use batch_size=1 or map"
+            )
+
+    def check_observation(self, observation: Observation) -> None:
+        super().check_observation(observation)
+        if observation.batch_size > 1:
+            raise IncompatibleError("needs one sample, whose neurons are active or not")
+        layer = FirstLayer.of(observation)
+        if not isinstance(observation.cells.get(f"{layer.name}.weight"), SignCell):
+            raise IncompatibleError("other updates than signs tell more than which ReLU is active")
+        inputs = torch.rand(1, layer.weight.shape[1]).to(layer.weight)
+        off = layer.slopes(inputs, -torch.ones(1, len(layer.bias)).to(inputs), torch.tensor([0]))
+        if off.any():
+            raise IncompatibleError("needs a ReLU after the first dense layer")
+
+    def summary(self) -> AttackSummary:
+        return AttackSummary(
+            losses=("likelihood of active neurons",),
+            terms=("prior of natural images",),
+            optimizers=("quasi-Newton",),
+            labels=LABELS["argmin"],
+        )
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        layer = FirstLayer.of(observation)
+        gradients = mean_gradients(observation)
+        active = (gradients[f"{layer.name}.weight"] != 0).any(2)
+        gain, offset = layer.scaling.gain.double(), layer.scaling.offset.double()
+        prior = ImagePrior.natural(observation.input_shape, layer.weight).scaled(gain, offset)
+        found = [most_probable(layer, prior, victim) for victim in active]
+        samples = torch.stack([layer.scaling.samples_of(image) for image in found])
+        labels = infer_by_argmin(classifier_scores(observation), observation.batch_size)
+        return replace(exact_reconstruction(observation, samples, labels), paired=True)
+
+
+def most_probable(layer: FirstLayer, prior: ImagePrior, active: torch.Tensor) -> torch.Tensor:
+    """Compute the most probable input of a layer by its active neurons, a mask; Shape (1, F)."""
+    from scipy import optimize
+
+    signs = torch.where(active, 1.0, -1.0).to(layer.weight)
+    directions = prior.coefficients(layer.weight) * prior.variances.sqrt()
+    middle = layer.outputs(prior.mean)
+    uncertain = UNCERTAIN * directions.norm(dim=1)
+
+    def improbability(codes: np.ndarray) -> tuple[float, np.ndarray]:
+        with torch.enable_grad():
+            point = torch.from_numpy(codes).to(middle).requires_grad_()
+            margins = signs * (directions @ point + middle) / uncertain
+            value = point.square().sum() / 2 - torch.special.log_ndtr(margins).sum()
+            (slope,) = torch.autograd.grad(value, point)
+        return value.item(), slope.cpu().numpy()
+
+    start = np.zeros(directions.shape[1])
+    codes = optimize.minimize(improbability, start, jac=True, method="L-BFGS-B").x
+    return prior.coloured(torch.from_numpy(codes).to(middle)[None])

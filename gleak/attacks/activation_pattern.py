@@ -28,7 +28,7 @@ from gleak.data.natural_images import ImagePrior
 from gleak.models.base import ModelSpec
 
 UNCERTAIN = 1.0
-"""Standard deviation within which outputs are compared with zero, relative to that of natural images.
+"""Deviation within which outputs are compared with zero, relative to that of natural images.
 
 Of 0.05 to 1.4 the best on eight training images of CIFAR-10: 15.8 dB, 14.5 dB at 0.6.
 """

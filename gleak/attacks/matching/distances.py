@@ -337,6 +337,10 @@ class CodedPiece(FormedPiece):
         residual = self.cell.residual(rows(self.gradient), rows(self.target))
         return residual.view_as(self.gradient)
 
+    def follows(self, residual: torch.Tensor) -> torch.Tensor | None:
+        """Return ones outside of the cells; None: every value has an error."""
+        return residual.sign().abs() if isinstance(self.cell, NearestCell) else None
+
     def squared_errors(self) -> Sequence[Errors]:
         """Compute the squared errors; of signs, which are no sizes, only their sum."""
         if not isinstance(self.cell, SignCell):

@@ -160,6 +160,38 @@ class OuterResidual(torch.autograd.Function):
         return weight * input_slopes, weight * output_slopes, None
 
 
+class FactoredErrors(torch.autograd.Function):
+    """Squared norm of the error of D^T A by victim, and the error's products with the inputs A.
+
+    The error is linear in D^T A where ``follows`` is one, or everywhere, and constant elsewhere.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, output_gradients: Tensor, error: Tensor, follows: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        along = error @ inputs.mT
+        ctx.follows = follows
+        ctx.save_for_backward(inputs, output_gradients, error, along)
+        return _squares(error.flatten(1)), along
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None, None]:
+        inputs, output_gradients, error, along = ctx.saved_tensors
+        of_total, of_along = 2 * outputs[0][:, None, None], outputs[1]
+        input_slopes = (of_total * output_gradients + of_along.mT) @ error
+        output_slopes = (of_total * along).mT
+        if ctx.follows is None:
+            input_slopes += (output_gradients @ of_along) @ inputs
+            output_slopes = output_slopes + (inputs @ inputs.mT) @ of_along.mT
+        else:
+            moved = (of_along @ inputs).mul_(ctx.follows)
+            input_slopes += output_gradients @ moved
+            output_slopes = output_slopes + inputs @ moved.mT
+        return input_slopes, output_slopes, None, None
+
+
 def _squares(values: Tensor) -> Tensor:
     """Compute the sum of squares of each row, without a copy; Shape (V, M) to (V).
 

@@ -40,7 +40,7 @@ class GradientMatching(Problem):
         parts: components of the attack.
         observed: for each parameter, Shape (V, *shape).
         gradients: method of computing dummy gradients.
-        sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
+        sent: for each parameter that is compared in part, ones where it is; Shape (V, *shape).
         skipped: names of the parameters that are left out.
         cells: codes of the parameters, if the distance depends on them.
         bases: orthonormal bases of the columns that were sent, if the distance depends on them;
@@ -95,7 +95,7 @@ class GradientMatching(Problem):
             shape=(observation.batch_size, *observation.input_shape),
             classes=observation.classes,
             gradients=gradients_of(observation, parts),
-            sent=sent,
+            sent={name: mask.to(observed[name]) for name, mask in sent.items()},
             skipped=skipped_parameters(
                 observation.model, observation.input_shape, observed, parts.skip
             ),

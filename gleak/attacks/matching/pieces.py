@@ -88,10 +88,10 @@ class Piece(Pair, Protocol):
         raise NotImplementedError
 
     def within(self, sent: torch.Tensor) -> FormedPiece:
-        """Return both gradients with all entries outside a mask, Shape (V, *shape), set to zero."""
+        """Return both gradients multiplied by ones and zeros; Shape (V, *shape)."""
         formed = self.formed()
-        both = (formed.gradient * sent, formed.target * sent)
-        return FormedPiece(self.name, *both, inputs=formed.inputs, sent=sent)
+        gradient, target = formed.gradient * sent, formed.target * sent
+        return replace(formed, gradient=gradient, target=target, sent=sent)
 
     def projected(self, basis: torch.Tensor) -> Piece:
         """Return both gradients, as matrices, in a basis of their columns; Shape (V, rows, K)."""
@@ -100,7 +100,8 @@ class Piece(Pair, Protocol):
             basis.mT @ values.flatten(1).unflatten(1, (basis.shape[1], -1))
             for values in (formed.gradient, formed.target)
         )
-        return FormedPiece(self.name, gradient, target, inputs=formed.inputs)
+        factors = formed.factors and (formed.factors[0] @ basis, formed.factors[1])
+        return FormedPiece(self.name, gradient, target, factors=factors)
 
     def scaled(self, factors: torch.Tensor) -> Piece:
         """Return the pair with the dummy gradient of each victim multiplied; Shape (V)."""
@@ -144,14 +145,15 @@ class FormedPiece(Piece):
         name: of the parameter.
         gradient: the dummy gradient; Shape (V, *shape), as the target.
         target: the observed gradient.
-        inputs: of a dense layer whose weight this is, Shape (V, N, in); None if they are not known.
-        sent: mask of the values that were sent; None: all of them.
+        factors: gradients at the outputs of a dense layer whose weight this is, Shape (V, N, out),
+            and its inputs, Shape (V, N, in); None if they are not known.
+        sent: ones for the values that were sent, else zeros; None: all of them.
     """
 
     name: str
     gradient: torch.Tensor
     target: torch.Tensor
-    inputs: torch.Tensor | None = None
+    factors: tuple[torch.Tensor, torch.Tensor] | None = None
     sent: torch.Tensor | None = None
 
     def formed(self) -> FormedPiece:
@@ -159,7 +161,11 @@ class FormedPiece(Piece):
 
     def scaled(self, factors: torch.Tensor) -> FormedPiece:
         shape = (-1, *[1] * (self.gradient.ndim - 1))
-        return replace(self, gradient=self.gradient * factors.view(shape))
+        scaled = replace(self, gradient=self.gradient * factors.view(shape))
+        if self.factors is None:
+            return scaled
+        outputs, inputs = self.factors
+        return replace(scaled, factors=(outputs * factors[:, None, None], inputs))
 
     def squared_distance(self) -> torch.Tensor:
         return _sum_squares(self.gradient - self.target)
@@ -172,24 +178,34 @@ class FormedPiece(Piece):
 
     @property
     def counts(self) -> torch.Tensor:
-        return super().counts if self.sent is None else rows(self.sent).sum(1).to(self.target)
+        return super().counts if self.sent is None else rows(self.sent).sum(1)
 
     def residual(self) -> torch.Tensor:
         """Compute the error of every value of what was sent; Shape (V, *shape)."""
         return self.gradient - self.target
 
+    def follows(self, residual: torch.Tensor) -> torch.Tensor | None:
+        """Return ones where the error changes with the gradient, else zeros; None: all ones."""
+        return self.sent
+
     def squared_errors(self) -> Sequence[Errors]:
-        residual = self.residual()
-        total = _sum_squares(residual)
-        if self.inputs is None or 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
-            return [Errors(total[None], self.counts[None])]
-        along = residual @ self.inputs.mT
+        if self.factors is None or is_narrow(self.factors[1]):
+            return [Errors(_sum_squares(self.residual())[None], self.counts[None])]
+        outputs, inputs = self.factors
+        residual = self.residual().detach()
+        follows = self.follows(residual)
+        total, along = derivatives().FactoredErrors.apply(inputs, outputs, residual, follows)
         if self.sent is None:
-            gram = (self.inputs @ self.inputs.mT)[:, None]
+            gram = (inputs @ inputs.mT)[:, None]
         else:
-            pairs = (self.inputs[:, :, None] * self.inputs[:, None]).flatten(1, 2)
-            gram = (self.sent.to(along) @ pairs.mT).unflatten(2, (self.inputs.shape[1],) * 2)
+            pairs = (inputs[:, :, None] * inputs[:, None]).flatten(1, 2)
+            gram = (self.sent @ pairs.mT).unflatten(2, (inputs.shape[1],) * 2)
         return split_errors(total, self.counts, along, gram)
+
+
+def is_narrow(inputs: torch.Tensor) -> bool:
+    """Return True if samples span a layer's inputs, Shape (V, N, in), or half of them and more."""
+    return 2 * inputs.shape[1] >= inputs.shape[2]
 
 
 def split_errors(
@@ -240,8 +256,9 @@ class OuterPiece(Piece):
     target: torch.Tensor
 
     def formed(self) -> FormedPiece:
+        factors = (self.output_gradients, self.inputs)
         gradient = self.output_gradients.mT @ self.inputs
-        return FormedPiece(self.name, gradient, self.target, inputs=self.inputs)
+        return FormedPiece(self.name, gradient, self.target, factors=factors)
 
     def scaled(self, factors: torch.Tensor) -> OuterPiece:
         return replace(self, output_gradients=self.output_gradients * factors[:, None, None])
@@ -268,7 +285,7 @@ class OuterPiece(Piece):
 
     def squared_errors(self) -> Sequence[Errors]:
         total = self.squared_distance()
-        if 2 * self.inputs.shape[1] >= self.inputs.shape[2]:
+        if is_narrow(self.inputs):
             return [Errors(total[None], self.counts[None])]
         gram = self.inputs @ self.inputs.mT
         along = self.output_gradients.mT @ gram - self.target @ self.inputs.mT

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gleak.attacks.matching import functions
-from gleak.attacks.matching.distances import L2, Cosine, SignDistance
+from gleak.attacks.matching.distances import (
+    L2,
+    Cosine,
+    NearestCell,
+    RandomCell,
+    SignDistance,
+    coded,
+)
 from gleak.attacks.matching.pieces import (
     Errors,
     FormedPiece,
@@ -158,11 +165,28 @@ def test_squared_errors_are_split_by_the_span_of_the_inputs() -> None:
         assert float(found[1 - place].squared.sum()) < 1e-3 * float(expected)
         assert [one.values[:, 0].tolist() for one in found] == [[3] * 6, [240 - 18]]
     sent = draw(1, 6, 40, seed=7) > -0.5
-    masked = OuterPiece("w", truth, inputs, truth.mT @ inputs + beside).within(sent)
+    masked = OuterPiece("w", truth, inputs, truth.mT @ inputs + beside).within(sent.to(beside))
     found = masked.squared_errors()
     assert sum(float(one.values.sum()) for one in found) == int(sent.sum())
     total = sum(one.squared.sum(0) for one in found)
     torch.testing.assert_close(total, masked.squared_distance())
+
+
+@pytest.mark.parametrize("kind", ["masked", "scaled", "nearest", "random"])
+def test_slopes_of_errors_of_a_factored_gradient_are_those_of_the_formed_one(kind: str) -> None:
+    target, sent = draw(2, 6, 40, seed=2), (draw(2, 6, 40, seed=7) > -0.5).double()
+    step = torch.full((2,), 0.7, dtype=torch.double)
+    codes = {"nearest": {"w": NearestCell(step)}, "random": {"w": RandomCell(step)}}
+
+    def errors(output_gradients: Tensor, inputs: Tensor) -> Tensor:
+        outer = OuterPiece("w", output_gradients, inputs, target)
+        piece = coded([outer], codes[kind])[0] if kind in codes else outer.within(sent)
+        if kind == "scaled":
+            piece = piece.scaled(torch.tensor([2.0, 0.5]).double())
+        return torch.cat([each.squared.flatten() for each in piece.squared_errors()])
+
+    factors = (draw(2, 3, 6, seed=0).requires_grad_(), draw(2, 3, 40, seed=1).requires_grad_())
+    assert torch.autograd.gradcheck(errors, factors)
 
 
 def test_gradients_of_clipped_samples_are_fitted_one_by_one() -> None:

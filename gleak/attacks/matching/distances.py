@@ -229,7 +229,7 @@ class ProfileLikelihood(EstimatedScale):
     ) -> torch.Tensor:
         values = counts.sum(0).clamp_min(1)
         mean = errors.sum(0) / values
-        weights = counts + torch.where(of_rows, self.row, self.shared)
+        weights = torch.where(of_rows, counts + self.row, counts + self.shared)
         excess = (errors - counts * mean) / weights.clamp_min(FLOOR) / (mean + ROUNDING)
         own = (weights / 2 * excess.log1p()).sum(0)
         return values / 2 * (1 + mean / ROUNDING).log() + own

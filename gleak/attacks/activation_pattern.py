@@ -69,9 +69,8 @@ class ActivationPattern(DenseFirstAttack):
         layer = FirstLayer.of(observation)
         if not isinstance(observation.cells.get(f"{layer.name}.weight"), SignCell):
             raise IncompatibleError("other updates than signs tell more than which ReLU is active")
-        inputs = torch.rand(1, layer.weight.shape[1]).to(layer.weight)
-        off = layer.slopes(inputs, -torch.ones(1, len(layer.bias)).to(inputs), torch.tensor([0]))
-        if off.any():
+        inputs = torch.zeros_like(layer.weight[:1])
+        if layer.slopes(inputs, -torch.ones_like(layer.bias[None]), torch.tensor([0])).any():
             raise IncompatibleError("needs a ReLU after the first dense layer")
 
     def summary(self) -> AttackSummary:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, cast
 
 from gleak.artifacts import encodings
 from gleak.artifacts.protocol import Clipping
-from gleak.attacks.matching.pieces import FLOOR, Errors, FormedPiece, Pair, Piece, rows
+from gleak.attacks.matching.pieces import FLOOR, FormedPiece, Pair, Piece, rows
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 from gleak.core.registry import register
@@ -341,19 +341,18 @@ class CodedPiece(FormedPiece):
         """Return ones outside of the cells; None: every value has an error."""
         return residual.sign().abs() if isinstance(self.cell, NearestCell) else None
 
-    def squared_errors(self) -> Sequence[Errors]:
-        """Compute the squared errors; of signs, which are no sizes, only their sum."""
-        if not isinstance(self.cell, SignCell):
-            return super().squared_errors()
-        return [Errors(rows(self.residual()).square().sum(1)[None], self.counts[None])]
-
 
 def coded(pieces: Sequence[Piece], cells: Mapping[str, QuantisationCell]) -> list[Piece]:
     """Add the codes of parameters to their pairs; those without one are unchanged."""
-    return [
-        CodedPiece(**vars(piece.formed()), cell=cells[piece.name]) if piece.name in cells else piece
-        for piece in pieces
-    ]
+    return [_coded(piece, cells[piece.name]) if piece.name in cells else piece for piece in pieces]
+
+
+def _coded(piece: Piece, cell: QuantisationCell) -> CodedPiece:
+    """Add a code to a pair; the errors of signs, which are no sizes, are not split by factors."""
+    formed = piece.formed()
+    if isinstance(cell, SignCell):
+        formed = replace(formed, factors=None)
+    return CodedPiece(**vars(formed), cell=cell)
 
 
 def cells_of(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from pathlib import Path
 
 import yaml
 
-import gleak
 from gleak.artifacts.atomic import atomic
 from gleak.assessment.assembling import assemble
 from gleak.assessment.deployment import read_deployment
@@ -21,13 +18,13 @@ from gleak.assessment.generated_study import GeneratedStudy, generate_study
 from gleak.assessment.measured import Measured
 from gleak.assessment.report_page import render
 from gleak.assessment.resolved import Resolved, resolve
-from gleak.core.errors import GleakError, SpecError, StoppedError
+from gleak.core.errors import GleakError, SpecError
 from gleak.core.settings import Settings
 from gleak.core.spec import FILE_NAME
+from gleak.runtime.workflow import Workflow
 
 PAGE, NUMBERS = "report.html", "report.json"
 COPY, CONFIG, LOG = "deployment.yaml", "config.yaml", "run.log"
-DONE = re.compile(r"^(\d+ of \d+) steps \((\d+)%\) done$")
 SHOWN_LINES = 40
 
 
@@ -112,44 +109,13 @@ class Assessment:
             GleakError: Snakemake failed; gives the last lines that it printed.
             StoppedError: interrupted; what is done is kept.
         """
-        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile)]
         configured = ["--configfile", str(self.folder / CONFIG), *options]
-        modules = [str(self.source), *filter(None, [os.environ.get("PYTHONPATH")])]
-        with (
-            self.log.open("w", encoding="utf-8") as log,
-            subprocess.Popen(
-                [*snakemake, *configured, "--", *map(str, targets)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(modules)},
-            ) as process,
-        ):
-            assert process.stdout is not None
-            try:
-                for line in process.stdout:
-                    log.write(line)
-                    if done := DONE.match(line.strip()):
-                        print(f"  {done[2]:>3}%  {done[1]} jobs", flush=True)
-            except KeyboardInterrupt:
-                process.wait()
-                raise StoppedError("interrupted; the same command continues it") from None
-        if code := process.returncode:
+        code = Workflow(snakefile, configured, self.log, [self.source]).make(targets)
+        if code:
             last = self.log.read_text(encoding="utf-8").splitlines()[-SHOWN_LINES:]
             print(*last, sep="\n", file=sys.stderr)
             raise GleakError(f"snakemake ended with exit code {code}; all that it said: {self.log}")
         return all(target.exists() for target in targets)
-
-
-def find_snakefile(given: Path | None) -> Path:
-    """Return the Snakefile of the workflow: that given, or that of the clone with this package."""
-    path = given or Path(gleak.__file__).parents[1] / "Snakefile"
-    if not path.is_file():
-        raise SpecError(
-            f"{path}: no such file; an assessment runs the workflow of a clone of gleak: install "
-            "it with pip install -e, or give --snakefile FOLDER/Snakefile"
-        )
-    return path.resolve()
 
 
 def prepare(

@@ -103,6 +103,7 @@ class AttackSpec(Spec):
     - ``reads_all_rounds``: True if it uses the updates of all rounds, not only the first.
     - ``uses_gpu``: False if everything is computed on the CPU, so that nothing can be rehearsed.
     - ``superseded``: why `best` does not run the attack, a clause; empty if it does where it suits.
+    - ``exact``: True if samples that it recovers are exact, so that `best` runs it first.
     - ``tuned``: names of the weights that are tuned for each setting. A weight of zero disables its
       term.
     """
@@ -115,6 +116,7 @@ class AttackSpec(Spec):
     reads_all_rounds: ClassVar[bool] = False
     uses_gpu: ClassVar[bool] = True
     superseded: ClassVar[str] = ""
+    exact: ClassVar[bool] = False
     tuned: ClassVar[frozenset[str]] = frozenset()
 
     @property

@@ -46,14 +46,20 @@ class Proposal:
     suits: bool = True
 
     @property
+    def in_closed_form(self) -> bool:
+        """True if it suits and does not search."""
+        return self.suits and not self.attack.cost().evaluations
+
+    @property
     def shares_budget(self) -> bool:
         """True if it is one of the searches among which the budget is divided."""
-        searches = self.suits and self.attack.cost().evaluations > 0
+        searches = self.suits and not self.in_closed_form
         return searches and not isinstance(self.attack, MAP)
 
     def rank(self) -> tuple[bool, ...]:
         """Return the key by which proposals are ordered."""
-        return self.suits, self.shares_budget, self.attack.cost().evaluations > 0
+        searches = self.attack.cost().evaluations > 0
+        return self.suits, self.shares_budget, searches, self.attack.exact
 
 
 @register("best")
@@ -66,12 +72,14 @@ class Best(AttackSpec):
     (`gleak.attacks.matching.posterior`): the truth has no part in it. By the same criterion labels
     are improved, and samples of a batch are exchanged between candidates.
 
-    1. Attacks in closed form and `map` are run first. A candidate that explains the update up to
-       rounding ends the search, if at least as many values were sent as the samples have.
-    2. Other attacks that search share the budget equally, if there are several, and the best of
-       them is run once more with all of it.
-    3. From the best candidate the most probable samples are searched, and, where little is left
-       unexplained, the exact ones.
+    1. Attacks in closed form are run, exact ones first. From the best candidate the most probable
+       samples are searched, and, where little is left unexplained, the exact ones.
+    2. `map` searches from grey images. Other attacks that search share the budget equally, if there
+       are several, and the best of them is run once more with all of it.
+    3. If one of these found a better candidate, the searches of the first step start from it.
+
+    A candidate that explains the update up to rounding ends the search, if at least as many values
+    were sent as the samples have.
 
     Every candidate is listed with its criterion and the reason why it was run, or was not. An
     attack that fails has its error there, and the others go on.
@@ -96,7 +104,7 @@ class Best(AttackSpec):
         return super().modules.union(*(member.modules for member in self.members))
 
     def cost(self) -> SearchCost:
-        others = sum(min(self.budget, most) for most in (MAP().iterations, POLISH, FINISH))
+        others = sum(min(self.budget, n) for n in (MAP().iterations, *2 * (POLISH, FINISH)))
         evaluations = 2 * self.budget + others
         return SearchCost(evaluations=evaluations, state=MAP().cost().state)
 
@@ -142,8 +150,8 @@ class Best(AttackSpec):
     def proposed(self, observation: Observation, evaluations: int) -> tuple[Proposal, ...]:
         """Return what all attacks propose for one victim, with a budget for each search.
 
-        Those that suit come last: attacks in closed form, `map`, and the searches that share the
-        budget, in the same order whatever it is.
+        Those that suit come last: attacks in closed form, `map`, and the searches
+        that share the budget, in the same order whatever it is.
         """
         proposals = []
         for member in self.members:
@@ -161,22 +169,44 @@ class Best(AttackSpec):
 
     def _attacked(self, proposals: Sequence[Proposal], observation: Observation) -> Reconstruction:
         """Run attacks on victims all of which they suit."""
-        candidates = self._candidates(observation)
+        candidates, closed = self._exact(proposals, observation)
         for one in proposals:
             if not one.suits:
                 candidates.note(one.attack, one.reason)
-            elif not one.shares_budget:
+            elif one in closed:
+                candidates.run(one.attack, one.reason)
+        self._polish(candidates, np.arange(observation.victims))
+        before = candidates.chosen.copy()
+        for one in proposals:
+            if isinstance(one.attack, MAP) and one.suits:
                 candidates.run(one.attack, one.reason)
         self._search(candidates, [one for one in proposals if one.shares_budget], observation)
-        candidates.polish(candidates.open_victims, min(POLISH, self.budget), POLISHED)
-        close = np.flatnonzero((candidates.error <= CLOSE) & candidates.posterior.determined)
-        candidates.polish(
-            np.intersect1d(close, candidates.open_victims),
-            min(FINISH, self.budget),
-            FINISHED,
-            **EXACT,
-        )
+        self._polish(candidates, np.flatnonzero(candidates.chosen != before))
         return candidates.reconstruction()
+
+    def _exact(
+        self, proposals: Sequence[Proposal], observation: Observation
+    ) -> tuple[Candidates, list[Proposal]]:
+        """Run exact attacks, and return the other attacks in closed form.
+
+        If they do not explain every update, nothing is kept of them, and they are among the others:
+        samples that they do not recover are completed by those of other attacks.
+        """
+        closed = [one for one in proposals if one.in_closed_form]
+        candidates = self._candidates(observation)
+        for one in (each for each in closed if each.attack.exact):
+            candidates.run(one.attack, one.reason)
+        if len(candidates.open_victims):
+            return self._candidates(observation), closed
+        return candidates, [one for one in closed if not one.attack.exact]
+
+    def _polish(self, candidates: Candidates, rows: np.ndarray) -> None:
+        """Search the most probable samples from the best candidates, and then the exact ones."""
+        rows = np.intersect1d(rows, candidates.open_victims)
+        candidates.polish(rows, min(POLISH, self.budget), POLISHED)
+        close = np.flatnonzero((candidates.error <= CLOSE) & candidates.posterior.determined)
+        rows = np.intersect1d(rows, np.intersect1d(close, candidates.open_victims))
+        candidates.polish(rows, min(FINISH, self.budget), FINISHED, **EXACT)
 
     def _search(
         self, candidates: Candidates, searches: Sequence[Proposal], observation: Observation

@@ -68,6 +68,7 @@ class Spear(DenseFirstAttack):
     instead: ClassVar[str] = "use fc2 or mlp+activation=relu"
     takes_local_steps: ClassVar[bool] = False
     takes_batch_statistics: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
 
     rounds: int = parameter(64, "searches for directions, budget of one victim", ge=1)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from gleak.assessment.deployment import write_template
 from gleak.cli.common import EXIT_FINDING, complain, settings_here
 from gleak.core.errors import GleakError, SpecError, needs_extra
+from gleak.runtime.workflow import find_snakefile
 
 DEPLOYMENT = Path("deployment.yaml")
 EXIT_BAD_FILE = 2
@@ -37,7 +38,7 @@ def add_assess(command: ArgumentParser) -> None:
 
 def run_assess(arguments: Namespace) -> int:
     with needs_extra("workflow"):
-        from gleak.assessment.assess import PAGE, find_snakefile, prepare
+        from gleak.assessment.assess import PAGE, prepare
 
     file, options = arguments.file, arguments.options
     if str(file).startswith("-"):  # argparse takes the first of Snakemake's words for the file

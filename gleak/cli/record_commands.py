@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from gleak.cli.common import add_config_option, read_settings
 from gleak.cli.completion import offer, studies
 from gleak.cli.study_commands import study_file
-from gleak.core.errors import ArtifactError, SpecError
+from gleak.core.errors import ArtifactError, GleakError, SpecError, needs_extra
+from gleak.core.settings import Settings
 from gleak.figures import recorded
-from gleak.studies.study import load_study
+from gleak.runtime.workflow import Workflow, find_snakefile
+from gleak.studies.study import Study, load_study
 
 RECORDS = Path("docs/results")
 
@@ -21,6 +24,10 @@ def add_record(command: ArgumentParser) -> None:
     text = "grids; default all that are finished"
     command.add_argument("grids", nargs="*", metavar="GRID", help=text)
     command.add_argument("--scale", metavar="SCALE", help="default as configured")
+    text = "first compute what the record lacks, in so many hours at lowest priority"
+    command.add_argument("--hours", type=float, metavar="H", help=text)
+    text = "cores for --hours; default all"
+    command.add_argument("--cores", default="all", metavar="N", help=text)
     _add_folder(command)
     add_config_option(command)
 
@@ -31,6 +38,8 @@ def run_record(arguments: Namespace) -> int:
     )
     results, scale = settings.results_dir, settings.scale
     study = load_study(study_file(arguments.study)).examined(scale, settings.data_dir)
+    if arguments.hours is not None:
+        return _compute(arguments, study, settings)
     grids = arguments.grids or recorded.finished_grids(study, scale, results)
     if not grids:
         raise ArtifactError(
@@ -44,6 +53,27 @@ def run_record(arguments: Namespace) -> int:
     draw = recorded.record_picture
     pictures = [name for name in study.figures if draw(study, name, scale, results, folder)]
     print(f"{folder}: {len(grids)} grids, {len(pictures)} pictures of reconstructions")
+    return 0
+
+
+def _compute(arguments: Namespace, study: Study, settings: Settings) -> int:
+    """Append what the record lacks; exit code 1 if something could not be computed."""
+    with needs_extra("workflow"):
+        from gleak.figures.recorder import Recorder
+    log = settings.results_dir / "logs/record.log"
+    options = ["--configfile", str(arguments.config), "--keep-going", "--cores", arguments.cores]
+    nice = shutil.which("nice")
+    prefix = [nice, "-n", "19"] if nice else []
+    workflow = Workflow(find_snakefile(None), options, log, prefix=prefix)
+    folder = arguments.folder / study.name / settings.scale
+    failed: list[Path] = []
+    for done in Recorder(study, settings, folder, workflow).run(
+        arguments.grids or [*study.grids], arguments.hours
+    ):
+        print(f"{done.grid}: {done.added} cells recorded, {done.left} left", flush=True)
+        failed += done.failed
+    if failed:
+        raise GleakError(f"{len(failed)} files could not be computed, {failed[0]} first; see {log}")
     return 0
 
 

@@ -78,6 +78,17 @@ class Conditions(BaseModel):
     cells: int
     cpu_hours: float
 
+    def and_those_of(self, others: Conditions) -> Conditions:
+        """Return the conditions of the cells of both."""
+        lists = ("commits", "versions", "devices", "threads")
+        return Conditions(
+            **{each: _distinct([*getattr(self, each), *getattr(others, each)]) for each in lists},
+            begun=min(self.begun, others.begun),
+            ended=max(self.ended, others.ended),
+            cells=self.cells + others.cells,
+            cpu_hours=round(self.cpu_hours + others.cpu_hours, 3),
+        )
+
 
 def finished_grids(study: Study, scale: Scale, results: Path) -> list[str]:
     """Return the grids of a study whose tables a run has made."""
@@ -96,12 +107,16 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
     if not table.is_file():
         command = f"snakemake {shlex.quote(str(table))}"
         raise ArtifactError(f"{table}: not computed yet; run: {command}")
-    scores = read_scores([table])
+    scores, declared = read_scores([table]), study.grid(grid, scale)
     refused = set(refusals(scores).index)
-    cells = study.grid(grid, scale).cells
-    conditions = conditions_of(
-        [cell for cell in cells if tuple(levels_of(cell).values()) not in refused], results
-    )
+    cells = [cell for cell in declared.cells if tuple(levels_of(cell).values()) not in refused]
+    conditions = conditions_of(cells, declared.networks, results)
+    save_record(grid, scores, conditions, folder)
+    return conditions
+
+
+def save_record(grid: str, scores: pd.DataFrame, conditions: Conditions, folder: Path) -> None:
+    """Write the table of a grid and its conditions into the folder of a record."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic(folder / f"{grid}{SUFFIX}") as temporary:
         scores.to_csv(
@@ -115,12 +130,17 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
     content = {name: facts.model_dump() for name, facts in sorted(recorded.items())}
     with atomic(folder / CONDITIONS) as temporary:
         temporary.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    return conditions
 
 
-def conditions_of(cells: Sequence[Cell], results: Path) -> Conditions:
-    """Summarise the provenance of the last level of each cell; at least one."""
-    made = [LAST_LEVEL[cell.end](cell) for cell in cells]
+def conditions_of(cells: Sequence[Cell], networks: int, results: Path) -> Conditions:
+    """Summarise the provenance of the last level of each cell; at least one.
+
+    Args:
+        cells: the cells.
+        networks: repetitions of the training of each.
+        results: folder of the run.
+    """
+    made = [LAST_LEVEL[one.end](one) for cell in cells for one in cell.repetitions(networks)]
     facts = [provenance.load(path_of(file, results).parent) for file in made]
     times = sorted(str(fact["time"]) for fact in facts)
     return Conditions(

@@ -37,10 +37,7 @@ def tabulate(
         ArtifactError: if a file is missing or is not a table of scores.
     """
     left_out = [refused_scores(each, each["reason"]) for each in refused]
-    computed = read_scores(scores)
-    joined = pd.concat([computed if networks == 1 else _as_victims(computed), *left_out])
-    order = [*CELL, "victim", "sample", "metric"]
-    table = joined.sort_values(order, na_position="first", ignore_index=True)
+    table = in_order([join_networks(read_scores(scores), networks), *left_out])
     used = table[(table["grants"] != "") & (table["attack"] != BLIND)]
     for attack, grants in used[["attack", "grants"]].drop_duplicates().to_numpy():
         logger.warning("implausible evaluation: %s is granted %s", attack, grants)
@@ -48,8 +45,16 @@ def tabulate(
     return table
 
 
-def _as_victims(table: pd.DataFrame) -> pd.DataFrame:
+def in_order(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate tables of scores in an order that does not depend on theirs."""
+    order = [*CELL, "victim", "sample", "metric"]
+    return pd.concat(tables).sort_values(order, na_position="first", ignore_index=True)
+
+
+def join_networks(table: pd.DataFrame, networks: int) -> pd.DataFrame:
     """Join the victims of all repetitions of a training, undoing `Cell.repeated`."""
+    if networks == 1 or table.empty:
+        return table
     joined = []
     for (training, client), rows in table.groupby(["training", "client"], sort=False):
         network = parse("training", str(training))

@@ -156,6 +156,10 @@ class Cell:
             changed["client"] = self.client.model_copy(update={"first": first})
         return Cell({**self.specs, **changed})
 
+    def repetitions(self, networks: int) -> list[Cell]:
+        """Return the cell itself for one network, or a cell for each of several repetitions."""
+        return [self] if networks == 1 else [self.repeated(number) for number in range(networks)]
+
     def check(self) -> None:
         """Check the specs together, as far as is known before any job.
 

@@ -102,10 +102,8 @@ class Grid:
 
     @property
     def repeated(self) -> list[Cell]:
-        """The cells, each once for every repetition of its training (`Cell.repeated`)."""
-        if self.networks == 1:
-            return self.cells
-        return [cell.repeated(number) for cell in self.cells for number in range(self.networks)]
+        """The cells, each once for every repetition of its training (`Cell.repetitions`)."""
+        return [one for cell in self.cells for one in cell.repetitions(self.networks)]
 
     @property
     def scored(self) -> list[dict[str, str]]:

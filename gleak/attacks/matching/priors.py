@@ -80,40 +80,36 @@ class TotalVariation(Prior):
 class NaturalImages(Prior):
     """Minus the logarithm of the density of natural images (`ImagePrior`), in nats.
 
-    It falls off outside of [0, 1], within about `EDGE`. Where clients clip their update, its length
-    tells nothing, and the scale of the samples is hardly known: darker images of less contrast
-    would then always be more probable. So the density is that of an image whose brightest values
-    are scaled to their usual mean, and their mean is log-normal.
+    It falls off outside of [0, 1], within about `EDGE`. Where clients clip their update, or noise
+    hides its length, the scale of the samples is hardly known: darker images of less contrast would
+    then always be more probable. So the density is that of an image whose brightest values are
+    scaled to their usual mean, and their mean is log-normal.
 
     The values of a table are taken to be independent, with the same mean and variance.
 
     Args:
         weight: see `Prior`.
         images: set by `of`; None for tables.
-        unscaled: True if clients clip their update; set by `of`.
     """
 
     title: ClassVar[str] = "prior of natural images"
 
     images: ImagePrior | None = None
-    unscaled: bool = False
 
     def of(self, observation: Observation) -> Self:
-        unscaled = observation.protocol.clipping is not None
-        return replace(self, images=image_prior(observation), unscaled=unscaled)
+        return replace(self, images=image_prior(observation))
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         if self.images is None:
             return (inputs - MID).flatten(1).square().sum(1) / (2 * SPREAD**2)
         outside = (inputs - inputs.clamp(0, 1)).flatten(1) / EDGE
-        energy, samples = outside.square().sum(1), inputs.flatten(2)
-        if self.unscaled:
-            count = max(1, int(BRIGHT * samples.shape[2]))
-            largest = samples.topk(count, 2).values.mean(2, keepdim=True).clamp_min(EDGE) / LEVEL
-            energy = energy + (largest.log() / PEAK).square().sum((1, 2))
-            samples = samples / largest
-        codes = self.images.whitened(samples.flatten(0, 1))
-        return (energy + codes.square().sum(1).view(inputs.shape[:2]).sum(1)) / 2
+        samples = inputs.flatten(2)
+        count = max(1, int(BRIGHT * samples.shape[2]))
+        largest = samples.topk(count, 2).values.mean(2, keepdim=True).clamp_min(EDGE) / LEVEL
+        codes = self.images.whitened((samples / largest).flatten(0, 1))
+        deviations = (outside, largest.log() / PEAK, codes)
+        by_victim = torch.cat([each.reshape(len(inputs), -1) for each in deviations], 1)
+        return by_victim.square().sum(1) / 2
 
 
 def image_prior(observation: Observation) -> ImagePrior | None:

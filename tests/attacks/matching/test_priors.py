@@ -15,6 +15,7 @@ from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.priors import (
     BRIGHT,
+    EDGE,
     LEVEL,
     MID,
     PEAK,
@@ -124,6 +125,13 @@ def test_an_attack_may_bring_a_prior_of_its_own(
     assert (Grey(1.0)(heavy) < 0.5 * Grey(1.0)(none)).all()
 
 
+def bright_images(count: int) -> torch.Tensor:
+    """Images whose brightest values have their usual mean; Shape (count, 1, *SHAPE)."""
+    images = torch.rand(count, 1, *SHAPE, generator=torch.Generator().manual_seed(0)).double()
+    largest = images.flatten(1).topk(int(BRIGHT * images[0].numel())).values.mean(1)
+    return images * LEVEL / largest.view(-1, *[1] * (images.ndim - 1))
+
+
 def test_the_prior_of_images_is_minus_the_logarithm_of_their_density() -> None:
     """Up to a constant: compared with the normal density of all values at once."""
     images = ImagePrior.natural(SHAPE, torch.zeros(1).double())
@@ -132,31 +140,28 @@ def test_the_prior_of_images_is_minus_the_logarithm_of_their_density() -> None:
     density = torch.distributions.MultivariateNormal(
         images.mean.double(), covariance_matrix=scatter.T @ scatter
     )
-    values = torch.rand(5, 2, *SHAPE, generator=torch.Generator().manual_seed(0)).double()
+    values = bright_images(5)
     found = NaturalImages(1.0, images)(values)
     expected = -density.log_prob(values.flatten(2)).sum(1)
-    torch.testing.assert_close(found - found[0], expected - expected[0])
+    outside = (values - values.clamp(0, 1)).flatten(1).square().sum(1) / (2 * EDGE**2)
+    torch.testing.assert_close(found - found[0], expected + outside - expected[0] - outside[0])
 
 
 def test_values_outside_of_the_range_are_improbable() -> None:
     prior = NaturalImages(1.0, ImagePrior.natural(SHAPE, torch.zeros(1)))
-    inside, outside = (prior(torch.full((1, 1, *SHAPE), value)) for value in (0.95, 1.15))
-    mirrored = prior(torch.full((1, 1, *SHAPE), -0.15))
-    assert outside > inside + 2 * SHAPE[0] * SHAPE[1] * SHAPE[2]
-    torch.testing.assert_close(outside, mirrored)
+    for inside, outside in ((0.95, 1.15), (0.05, -0.15)):
+        within, beyond = (prior(torch.full((1, 1, *SHAPE), value)) for value in (inside, outside))
+        assert beyond > within + 2 * SHAPE[0] * SHAPE[1] * SHAPE[2]
 
 
-def test_of_clients_that_clip_brightness_is_log_normal_and_the_rest_has_no_scale() -> None:
+def test_brightness_is_log_normal_and_the_rest_has_no_scale() -> None:
     """Otherwise the prior would prefer dark images, whose gradients have another length."""
-    images = ImagePrior.natural(SHAPE, torch.zeros(1))
-    bright = torch.rand(1, 1, *SHAPE, generator=torch.Generator().manual_seed(0))
-    brightest = bright.flatten().topk(int(BRIGHT * bright.numel())).values
-    bright *= LEVEL / brightest.mean()
-    plain, unscaled = NaturalImages(1.0, images), NaturalImages(1.0, images, unscaled=True)
-    torch.testing.assert_close(unscaled(bright), plain(bright))
-    assert plain(0.9 * bright) < plain(bright)
+    prior = NaturalImages(1.0, ImagePrior.natural(SHAPE, torch.zeros(1).double()))
+    bright = bright_images(1).clamp(0, 1)
+    bright *= LEVEL / bright.flatten().topk(int(BRIGHT * bright.numel())).values.mean()
     expected = math.log(2) ** 2 / (2 * PEAK**2)
-    assert float(unscaled(bright / 2) - unscaled(bright)) == pytest.approx(expected, rel=1e-3)
+    inside = prior(bright) - (bright - bright.clamp(0, 1)).square().sum() / (2 * EDGE**2)
+    assert float(prior(bright / 2) - inside) == pytest.approx(expected, rel=1e-3)
 
 
 def test_rows_of_a_table_have_independent_values(make_observation: Make) -> None:

@@ -1,0 +1,235 @@
+"""Cells that a record lacks: computed by the workflow in pieces, and appended piece by piece.
+
+Extends a record without the files of the run that it comes from: by what somebody adds to a study,
+such as an attack or a defence, or by what was not finished.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gleak.core.errors import ArtifactError
+from gleak.core.settings import Settings
+from gleak.figures.recorded import (
+    SUFFIX,
+    Conditions,
+    conditions_of,
+    read_conditions,
+    save_record,
+)
+from gleak.figures.statistics import CELL
+from gleak.figures.tabulate import in_order, join_networks
+from gleak.metrics.score_table import empty_scores, read_scores, refused_scores
+from gleak.runtime.workflow import Workflow
+from gleak.studies.axis_labels import BLIND
+from gleak.studies.cell import Cell, levels_of, levels_of_truth
+from gleak.studies.estimate import jobs
+from gleak.studies.grid import Grid
+from gleak.studies.machine import Machine
+from gleak.studies.stage_files import Made, scores_of
+from gleak.studies.stages import path_of
+from gleak.studies.study import Study
+
+PIECE = 600
+"""Seconds of one core that a piece takes by the plan, at least; a record is written after each."""
+VICTIM = ("dataset", "model", "training", "crafting", "client")
+"""Levels that decide which samples the clients of a cell have."""
+ROUNDING = 1e-3
+"""Relative difference of scores that are equal: records have six digits, machines differ."""
+Levels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Cells that a run has added to the record of a grid.
+
+    Args:
+        grid: its name.
+        added: number of cells that were appended, with those that another grid had.
+        failed: paths of scores that could not be computed.
+        left: number of cells that the record still lacks.
+    """
+
+    grid: str
+    added: int
+    failed: Sequence[Path]
+    left: int
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Computes what the record of a study lacks at a scale.
+
+    Args:
+        study: as it is declared now.
+        settings: of the workflow; scale and folders.
+        folder: of the record.
+        workflow: computes scores.
+    """
+
+    study: Study
+    settings: Settings
+    folder: Path
+    workflow: Workflow
+
+    def run(self, grids: Sequence[str], hours: float) -> Iterator[Progress]:
+        """Compute and append lacking cells, grid by grid, until the time is over.
+
+        Yields:
+            After each grid what was done.
+
+        Raises:
+            ArtifactError: the victims are not those of the record.
+            StoppedError: interrupted; finished cells are in the record.
+        """
+        end = time.monotonic() + hours * 3600
+        for name in grids:
+            grid = self.study.grid(name, self.settings.scale)
+            before, failed = len(self.lacking(grid)), []
+            self._copy(grid)
+            for piece in self._pieces(grid, self.lacking(grid)):
+                if time.monotonic() >= end:
+                    break
+                failed += self._compute(grid, piece, end - time.monotonic())
+            left = len(self.lacking(grid))
+            yield Progress(name, before - left, failed, left)
+
+    def lacking(self, grid: Grid) -> list[Cell]:
+        """Return the cells of a grid whose scores are not recorded, in the order of the study."""
+        known = _cells_in(self._table(grid.name))
+        return [cell for cell in grid.cells if _key(levels_of(cell)) not in known]
+
+    def _table(self, grid: str) -> pd.DataFrame:
+        """Return the recorded scores of a grid, without cells that the study no longer has."""
+        file = self.folder / f"{grid}{SUFFIX}"
+        if not file.is_file():
+            return empty_scores()
+        declared = {_key(row) for row in self.study.grid(grid, self.settings.scale).scored}
+        table = read_scores([file])
+        return table[[key in declared for key in _keys(table)]]
+
+    def _copy(self, grid: Grid) -> None:
+        """Take cells that another grid of the record has, from as many networks."""
+        recorded = read_conditions(self.folder)
+        for other in recorded.keys() & self.study.grids.keys() - {grid.name}:
+            if self.study.grid(other, grid.scale).networks != grid.networks:
+                continue
+            lacking = set(map(_key, grid.scored)) - _cells_in(self._table(grid.name))
+            table = self._table(other)
+            rows = table[[key in lacking for key in _keys(table)]]
+            if found := _cells_in(rows):
+                taken = {"cells": len(found), "cpu_hours": 0.0}
+                self._append(grid, rows, recorded[other].model_copy(update=taken))
+
+    def _append(self, grid: Grid, rows: pd.DataFrame, facts: Conditions) -> None:
+        """Add cells to the record of a grid, and what the study refuses."""
+        tables = [self._table(grid.name), rows]
+        there = _cells_in(pd.concat(tables))
+        left_out = [refused_scores(each.levels, each.reason) for each in grid.refused]
+        tables += [each for each in left_out if not _cells_in(each) <= there]
+        before = read_conditions(self.folder).get(grid.name)
+        joined = before.and_those_of(facts) if before else facts
+        save_record(grid.name, in_order(tables), joined, self.folder)
+
+    def _pieces(self, grid: Grid, cells: Iterable[Cell]) -> Iterator[list[Cell]]:
+        """Yield cells that together take `PIECE` seconds."""
+        piece: list[Cell] = []
+        seconds, machine = 0.0, Machine()
+        for cell in cells:
+            made = _scores(grid, cell)
+            seconds += sum(job.seconds(machine) for job in jobs(made, self.settings))
+            piece.append(cell)
+            if seconds >= PIECE:
+                yield piece
+                piece, seconds = [], 0.0
+        if piece:
+            yield piece
+
+    def _compute(self, grid: Grid, piece: Sequence[Cell], seconds: float) -> list[Path]:
+        """Compute cells and append those that are finished; return the files that are missing."""
+        known = self._table(grid.name)
+        controls = _controls(piece, known, grid)
+        truths = {cell.upto("defense") for cell in piece} & {*grid.truths}
+        made = {_key(levels_of(cell)): _scores(grid, cell) for cell in [*controls, *piece]}
+        lacking = {_key(levels_of_truth(cell)): cell for cell in truths}
+        for key in lacking.keys() - _cells_in(known):
+            made[key] = [Made("score_truth", "scores", lacking[key])]
+        path = partial(path_of, results=self.settings.results_dir)
+        files = {key: [*map(path, several)] for key, several in made.items()}
+        end = time.monotonic() + seconds
+        try:
+            self.workflow.make([file for several in files.values() for file in several], seconds)
+        finally:
+            done = {key for key, several in files.items() if all(map(Path.is_file, several))}
+            computed = [cell for cell in piece if _key(levels_of(cell)) in done]
+            if computed:
+                scores = read_scores(file for key in done for file in files[key])
+                rows = join_networks(scores, grid.networks)
+                _check_victims(rows, known, self.settings.data_dir)
+                there = _cells_in(known)
+                facts = conditions_of(computed, grid.networks, self.settings.results_dir)
+                self._append(grid, rows[[key not in there for key in _keys(rows)]], facts)
+        if time.monotonic() >= end:
+            return []
+        return [file for several in files.values() for file in several if not file.is_file()]
+
+
+def _key(levels: Mapping[str, str]) -> Levels:
+    return tuple(levels[level] for level in CELL)
+
+
+def _keys(table: pd.DataFrame) -> list[Levels]:
+    """Return the cell of each row."""
+    return list(table[CELL].itertuples(index=False, name=None))
+
+
+def _cells_in(table: pd.DataFrame) -> set[Levels]:
+    return set(_keys(table))
+
+
+def _controls(cells: Iterable[Cell], known: pd.DataFrame, grid: Grid) -> list[Cell]:
+    """Return recorded cells of blind whose clients have the samples of these cells."""
+    there = _cells_in(known)
+    blind = [
+        cell
+        for cell in grid.cells
+        if cell.strings().get("attack") == BLIND and _key(levels_of(cell)) in there
+    ]
+    first = {_victims(cell): cell for cell in reversed(blind)}
+    found = (first.get(_victims(cell)) for cell in cells)
+    return list(dict.fromkeys(cell for cell in found if cell is not None))
+
+
+def _victims(cell: Cell) -> Levels:
+    strings = levels_of(cell)
+    return tuple(strings[level] for level in VICTIM)
+
+
+def _check_victims(computed: pd.DataFrame, known: pd.DataFrame, data_dir: Path) -> None:
+    """Check that cells which are recorded have the recorded scores when computed again.
+
+    Raises:
+        ArtifactError: they differ, so the clients have other samples.
+    """
+    keys = [*CELL, "victim", "sample", "metric"]
+    both = computed.merge(known, on=keys, suffixes=("", "_recorded"))
+    ours, theirs = both["value"].to_numpy(), both["value_recorded"].to_numpy()
+    equal = np.isclose(ours, theirs, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
+    if not equal.all():
+        place = both[~equal].iloc[0]
+        raise ArtifactError(
+            f"{'/'.join(place[CELL])}: {place['metric']} of client {place['victim']} is "
+            f"{place['value']:.4g}, {place['value_recorded']:.4g} in the record: the clients have "
+            f"other samples; use the data of the record (now {data_dir}) and its seed"
+        )
+
+
+def _scores(grid: Grid, cell: Cell) -> list[Made]:
+    return [*map(scores_of, cell.repetitions(grid.networks))]

@@ -35,6 +35,8 @@ HERE = Path(__file__).parent
 METRICS = ("psnr", "ssim", "lpips", "success_content")
 COMPARED = 2
 """Leading metrics of a setting of which tools are compared; both are better if higher."""
+EITHER_SIGN = "psnr_oracle_sign"
+"""Has no value for attacks that know the signs of their samples: their PSNR takes its place."""
 Values = Mapping[str, float]
 
 
@@ -184,7 +186,8 @@ class Comparison:
                 check=False,
             )
             if done.returncode:
-                failed = {"failed": done.stderr.strip().splitlines()[-1]}
+                lines = done.stderr.strip().splitlines()
+                failed = {"failed": lines[-1] if lines else f"ended with {done.returncode}"}
         files = [folder / "cost.json" for folder in folders]
         return [json.loads(file.read_text()) if file.exists() else failed for file in files]
 
@@ -264,6 +267,8 @@ def differences_of(scores: pd.DataFrame, settings: Sequence[Setting]) -> pd.Data
             if (setting.name, metric) not in means.index:
                 continue
             of = means[setting.name, metric].unstack("tool")
+            if metric == EITHER_SIGN:
+                of = of.combine_first(means[setting.name, "psnr"].unstack("tool"))
             binary = parse("metric", metric).binary
             for ours in [name for name in map(name_of, setting.ours) if name in of]:
                 for peer in [name for name in setting.peers if name in of]:

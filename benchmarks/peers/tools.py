@@ -264,7 +264,7 @@ TOOLS: dict[str, Callable[[Path, Values], Tool]] = {
     "leakpro inverting_gradients": lambda peers, values: leakpro(
         peers / "leakpro", values, "inverting_gradients_attack"
     ),
-    "rog": lambda peers, values: rog(peers / "rog", values),
+    "rog reference": lambda peers, values: rog(peers / "rog", values),
     "cocktail_party_attack": lambda peers, values: cocktail_party(
         peers / "cocktail_party_attack", values
     ),

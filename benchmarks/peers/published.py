@@ -5,7 +5,8 @@
 Each check is the code of the authors with the values of the paper or its repository, on the images
 that the user has: subsets of the datasets of the papers. Writes one row for each check: published
 and measured mean, over images for Geiping et al. and over batches for the others, with the 95%
-interval. A number counts as reproduced if the interval contains it.
+interval. A number counts as reproduced if the interval contains it; where its metric cannot be
+computed, the published column is empty.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Check:
             "low": round(low, 3),
             "high": round(high, 3),
             "n": len(values),
-            "reproduced": bool(low <= self.published <= high),
+            "reproduced": "" if np.isnan(self.published) else bool(low <= self.published <= high),
         }
 
 

@@ -1,7 +1,7 @@
 """Public tools, each called by the code of its authors, which lies in a folder of the user.
 
-None of that code is part of gleak. A tool gets the defaults of its authors, except the number of
-iterations, which is that of gleak's attack.
+None of that code is part of gleak. A tool gets the values of its authors, except the number of
+iterations, which is that of gleak's attack, and those that were searched (`Values`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import importlib
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import torch
@@ -23,21 +24,24 @@ from torch.nn import functional
 from gleak.attacks.base import MID_GREY
 from gleak.runtime import torchvision_import as torchvision_import
 
+Values = Mapping[str, float]
+"""Hyperparameters that replace those of the authors: ``lr``, ``tv``, ``mi``."""
 
-def inverting_gradients(folder: Path) -> Tool:
+
+def inverting_gradients(folder: Path, values: Values) -> Tool:
     """Return Geiping et al.'s own code with the settings of its script for CIFAR-10.
 
     Source: github.com/JonasGeiping/invertinggradients, ``reconstruct_image.py``.
     """
-    module = _imported(folder, "inversefed.reconstruction_algorithms")
+    module = imported(folder, "inversefed.reconstruction_algorithms")
 
     def reconstruct(problem: Problem) -> Tensor:
         config = {
             "signed": True,
             "boxed": True,
             "cost_fn": "sim",
-            "lr": 0.1,
-            "total_variation": 0.1,
+            "lr": values.get("lr", 0.1),
+            "total_variation": values.get("tv", 0.1),
             "max_iterations": problem.iterations,
         }
         constants = (problem.mean, problem.deviation)
@@ -49,20 +53,23 @@ def inverting_gradients(folder: Path) -> Tool:
     return reconstruct
 
 
-def breaching(folder: Path, attack: str) -> Tool:
+def breaching(folder: Path, values: Values, attack: str) -> Tool:
     """Return an attack of the toolbox breaching with its own configuration.
 
     Source: github.com/JonasGeiping/breaching, ``minimal_example.py``. Needs ``hydra-core``.
 
     Args:
         folder: of the repository.
+        values: in place of its configuration's.
         attack: name of its configuration.
     """
-    toolbox = _imported(folder, "breaching")
+    toolbox = imported(folder, "breaching")
+    fields = {"lr": "optim.step_size", "tv": "regularization.total_variation.scale"}
+    searched = [f"{fields[name]}={value}" for name, value in values.items()]
 
     def reconstruct(problem: Problem) -> Tensor:
         limits = [f"optim.max_iterations={problem.iterations}", "optim.callback=100000"]
-        config = toolbox.get_attack_config(attack, limits)
+        config = toolbox.get_attack_config(attack, [*limits, *searched])
         setup = {"device": torch.device("cpu"), "dtype": torch.float}
         loss = nn.CrossEntropyLoss()
         attacker = toolbox.attacks.prepare_attack(problem.network, loss, config, setup)
@@ -90,7 +97,7 @@ def breaching(folder: Path, attack: str) -> Tool:
     return reconstruct
 
 
-def cocktail_party(folder: Path, iterations: int | None = None) -> Tool:
+def cocktail_party(folder: Path, values: Values) -> Tool:
     """Return the attack of Kariyappa et al. on the first dense layer, with their weights.
 
     Their evaluation chooses the sign of each image by the truth; so does the metric
@@ -98,21 +105,23 @@ def cocktail_party(folder: Path, iterations: int | None = None) -> Tool:
 
     Args:
         folder: of the repository.
-        iterations: by default those of the problem.
+        values: in place of theirs; ``mi`` is their ``decor``.
 
     Source: github.com/facebookresearch/cocktail_party_attack, the command of its README for
     Tiny-ImageNet.
     """
     _replace("torchtext", "torchtext.data", "torchtext.data.utils", "torchtext.vocab")
     _replace("torchtext.data.functional")
-    module = _imported(folder / "src", "gradient_inversion")
+    module = imported(folder / "src", "gradient_inversion")
     files = tempfile.mkdtemp()
     module.get_attack_exp_path = lambda _: files
 
     def reconstruct(problem: Problem) -> Tensor:
-        steps = iterations or problem.iterations
-        weights = {"decor": 1.47, "tv": 3.1, "T": 12.4, "l1": 0.0, "nv": 0.0, "ne": 1.0}
-        search = {"opt": "adam", "lr": 1e-3, "sch": None, "n_iter": steps}
+        steps = problem.iterations
+        searched = {"decor": values.get("mi", 1.47), "tv": values.get("tv", 3.1)}
+        weights = {**searched, "T": 12.4, "l1": 0.0, "nv": 0.0, "ne": 1.0}
+        rate = values.get("lr", 1e-3)
+        search = {"opt": "adam", "lr": rate, "sch": None, "n_iter": steps}
         fixed = {"use_labels": True, "sigma": 0.0, "C": 1.0, "ds": "tiny_imagenet"}
         options = Namespace(batch_size=len(problem.labels), **weights, **search, **fixed)
         network = SimpleNamespace(train=lambda: None, model_type="fc", attack_index=0)
@@ -129,7 +138,7 @@ def cocktail_party(folder: Path, iterations: int | None = None) -> Tool:
     return reconstruct
 
 
-def leakpro(folder: Path, preset: str) -> Tool:
+def leakpro(folder: Path, values: Values, preset: str) -> Tool:
     """Return an attack of LeakPro's modular framework with the settings of its preset.
 
     The other implementation of LeakPro (``AbstractGIA``) returns the iterate with the highest SSIM
@@ -137,6 +146,7 @@ def leakpro(folder: Path, preset: str) -> Tool:
 
     Args:
         folder: of the repository.
+        values: in place of the preset's.
         preset: name of a function of ``modular/presets.py``.
 
     Source: github.com/aidotse/LeakPro. Needs ``optuna``, ``pytorch-ignite`` and ``torchmetrics``.
@@ -145,7 +155,7 @@ def leakpro(folder: Path, preset: str) -> Tool:
     package.__path__ = [str(folder / "leakpro")]
     sys.modules["leakpro"] = package
     _replace("transformers")
-    presets = _imported(folder, "leakpro.attacks.gia_attacks.modular.presets")
+    presets = imported(folder, "leakpro.attacks.gia_attacks.modular.presets")
     client = importlib.import_module("leakpro.fl_utils.fl_client_simulator")
     simulator = importlib.import_module(
         "leakpro.attacks.gia_attacks.modular.components.optimization_building_blocks"
@@ -167,6 +177,8 @@ def leakpro(folder: Path, preset: str) -> Tool:
         )
         config = getattr(presets, preset)()
         config.max_iterations = problem.iterations
+        config.learning_rate = values.get("lr", config.learning_rate)
+        config.tv_weight = values.get("tv", config.tv_weight)
         attack = config.build(sent)
         found, _ = attack.run_attack(problem.network, sent, torch.device("cpu"))
         return problem.images(found)
@@ -174,7 +186,7 @@ def leakpro(folder: Path, preset: str) -> Tool:
     return reconstruct
 
 
-def rog(folder: Path) -> Tool:
+def rog(folder: Path, _: Values) -> Tool:
     """Return ROG's first stage, the search in the bicubic code, with the rate of its authors.
 
     The networks of its second stage are not in the repository.
@@ -182,7 +194,7 @@ def rog(folder: Path) -> Tool:
     Source: github.com/KAI-YUE/rog, ``config.yaml``.
     """
     _replace("cv2", "inplace_abn", "lpips")
-    module = _imported(folder, "src.attack")
+    module = imported(folder, "src.attack")
 
     def reconstruct(problem: Problem) -> Tensor:
         def criterion(outputs: Tensor, target: Tensor) -> Tensor:
@@ -208,7 +220,7 @@ def rog(folder: Path) -> Tool:
     return reconstruct
 
 
-def mkor(folder: Path, network: str) -> Tool:
+def mkor(folder: Path, _: Values, network: str) -> Tool:
     """Return MKOR: the network that its authors crafted, and their decoding of its gradient.
 
     The client takes their loss, the raw logit of the label. The classes of a batch are read off the
@@ -221,7 +233,7 @@ def mkor(folder: Path, network: str) -> Tool:
 
     Source: github.com/wfwf10/MKOR, ``main.py``.
     """
-    server = getattr(_imported(folder, network), network)(evaluate=False)
+    server = getattr(imported(folder, network), network)(evaluate=False)
     server.requires_grad_(requires_grad=False)
     dense = server.dense1[0].requires_grad_(requires_grad=True)
 
@@ -241,30 +253,28 @@ def mkor(folder: Path, network: str) -> Tool:
     return reconstruct
 
 
-TOOLS: dict[str, Callable[[Path], Tool]] = {
-    "invertinggradients": lambda peers: inverting_gradients(peers / "invertinggradients"),
-    "breaching invertinggradients": lambda peers: breaching(
-        peers / "breaching", "invertinggradients"
+TOOLS: dict[str, Callable[[Path, Values], Tool]] = {
+    "invertinggradients": lambda peers, values: inverting_gradients(
+        peers / "invertinggradients", values
     ),
-    "breaching modern": lambda peers: breaching(peers / "breaching", "modern"),
-    "leakpro inverting_gradients": lambda peers: leakpro(
-        peers / "leakpro", "inverting_gradients_attack"
+    "breaching invertinggradients": lambda peers, values: breaching(
+        peers / "breaching", values, "invertinggradients"
     ),
-    "leakpro see_through_gradients": lambda peers: leakpro(
-        peers / "leakpro", "see_through_gradients_attack"
+    "breaching modern": lambda peers, values: breaching(peers / "breaching", values, "modern"),
+    "leakpro inverting_gradients": lambda peers, values: leakpro(
+        peers / "leakpro", values, "inverting_gradients_attack"
     ),
-    "rog": lambda peers: rog(peers / "rog"),
-    "cocktail_party_attack": lambda peers: cocktail_party(peers / "cocktail_party_attack"),
-    "cocktail_party_attack, 25,000 iterations": lambda peers: cocktail_party(
-        peers / "cocktail_party_attack", iterations=25_000
+    "rog reference": lambda peers, values: rog(peers / "rog", values),
+    "cocktail_party_attack": lambda peers, values: cocktail_party(
+        peers / "cocktail_party_attack", values
     ),
-    "mkor LeNet": lambda peers: mkor(peers / "mkor", "LeNet"),
-    "mkor VGG16": lambda peers: mkor(peers / "mkor", "VGG16"),
+    "mkor LeNet": lambda peers, values: mkor(peers / "mkor", values, "LeNet"),
+    "mkor VGG16": lambda peers, values: mkor(peers / "mkor", values, "VGG16"),
 }
-"""Name in the table -> constructor, given the folder that contains the repositories."""
+"""Name in the table -> constructor, given the folder that contains the repositories, and values."""
 
 
-def _imported(folder: Path, module: str) -> object:
+def imported(folder: Path, module: str) -> Any:
     """Import a module of a repository.
 
     Raises:

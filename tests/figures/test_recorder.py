@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,7 @@ from gleak.studies.study import Study, load_study
 from tests.figures.test_recorded import FACTS
 from tests.score_tables import Scored
 
+CLOCK = count(1.0)
 DECLARED = Path(__file__).with_name("study.yaml")
 LEVELS = ("dataset", "model", "training", "crafting", "client", "defense", "attack")
 
@@ -40,7 +42,9 @@ class ScoredAtOnce:
             self.made.append(levels["attack"])
             target.parent.mkdir(parents=True, exist_ok=True)
             error = self.errors.get(levels["attack"], 0.5)
-            table = self.scored("mse", [[error], [error]], **levels)
+            scores = self.scored("mse", [[error], [error]], **levels)
+            times = self.scored("seconds", [[next(CLOCK)], [next(CLOCK)]], **levels)
+            table = pd.concat([scores, times.assign(sample=pd.NA)])
             save_scores(table.drop(columns="cell"), target)
             (target.parent / "provenance.json").write_text(json.dumps(FACTS))
         if self.interrupted:
@@ -102,7 +106,8 @@ def test_an_attack_that_was_added_is_recorded_without_the_run_of_the_others(
     pd.testing.assert_frame_equal(
         after[after["attack"] != "invertgrad"].reset_index(drop=True), before
     )
-    assert set(after.loc[after["attack"] == "invertgrad", "value"]) == {0.1}
+    errors = after[(after["attack"] == "invertgrad") & (after["metric"] == "mse")]
+    assert set(errors["value"]) == {0.1}
     assert read_conditions(added.folder)["attacks"].cells == 4
 
 

@@ -150,8 +150,8 @@ class Best(AttackSpec):
     def proposed(self, observation: Observation, evaluations: int) -> tuple[Proposal, ...]:
         """Return what all attacks propose for one victim, with a budget for each search.
 
-        Those that suit come last: attacks in closed form, `map`, and the searches
-        that share the budget, in the same order whatever it is.
+        Those that suit come last: attacks in closed form, `map`, and the searches that share the
+        budget, in the same order whatever it is.
         """
         proposals = []
         for member in self.members:

@@ -118,7 +118,7 @@ class Recorder:
     def _copy(self, grid: Grid) -> None:
         """Take cells that another grid of the record has, from as many networks."""
         recorded = read_conditions(self.folder)
-        for other in recorded.keys() & self.study.grids.keys() - {grid.name}:
+        for other in sorted(recorded.keys() & self.study.grids.keys() - {grid.name}):
             if self.study.grid(other, grid.scale).networks != grid.networks:
                 continue
             lacking = set(map(_key, grid.scored)) - _cells_in(self._table(grid.name))

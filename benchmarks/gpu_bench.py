@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from signal import SIGTERM, raise_signal
 from typing import Any
@@ -37,6 +38,7 @@ from gleak.core.spec import changed
 from gleak.models.broadcast import prepare_layers
 from gleak.rehearsal.rehearsed_stages import SingleSteps, blank_network, blank_observation
 from gleak.runtime.checkpointing import Journal, State
+from gleak.runtime.gpu_loop import WAITED
 from gleak.runtime.virtual_gpu import VirtualGPU
 from gleak.simulation.victims import Simulation
 from gleak.studies.cell import LEVELS, Cell
@@ -47,6 +49,8 @@ from gleak.training.base import initialise
 STUDIES = Path(__file__).parents[1] / "studies"
 CPU = torch.device("cpu")
 VIRTUAL_BYTES = 80 * 10**9
+PIXELS = 0.05
+"""Samples that differ by less show the same; those of two attacks that failed differ by 0.2."""
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset")
 
 
@@ -269,7 +273,7 @@ class Bench:
                 action()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        return sum("synchroniz" in str(each.message) for each in told)
+        return sum(WAITED in str(each.message) for each in told)
 
     @contextmanager
     def memory(self, capacity: int | None = None) -> Iterator[Callable[[], int]]:
@@ -317,6 +321,45 @@ class Bench:
         journal = Watched()
         given = replace(placed(observation, self.device), journal=journal, verified_methods=methods)
         return reconstruct(cell.attack, given, 0), journal.chunk
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured and expected, with the limit's reason; passed is None for a note."""
+
+    check: str
+    passed: bool | None
+    measured: str
+    expected: str
+
+
+Run = Callable[[Bench], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step, the call that it belongs to, the seconds that it should take, and may take."""
+
+    run: Run
+    part: int
+    expected: int
+    limit: int
+
+    @property
+    def title(self) -> str:
+        text = self.run.func if isinstance(self.run, partial) else self.run
+        return (text.__doc__ or "").splitlines()[0]
+
+
+STEPS: dict[str, Step] = {}
+
+
+def step(part: int, expected: int, limit: int) -> Callable[[Run], Run]:
+    def register(run: Run) -> Run:
+        STEPS[run.__name__] = Step(run, part, expected, limit)
+        return run
+
+    return register
 
 
 @contextmanager

@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 import gleak
-from benchmarks.gpu_bench import Bench
-from benchmarks.gpu_steps import STEPS, Finding, Step
+from benchmarks import gpu_parity, gpu_steps  # noqa: F401 - which register their steps
+from benchmarks.gpu_bench import STEPS, Bench, Finding, Step
 from gleak.core.errors import GleakError, nearest
 from gleak.runtime.device import choose_device
 

@@ -20,6 +20,8 @@ from gleak.core.lazy import torch
 
 WARM_UP = 3
 """Calls of a function before it is captured, in which libraries and caches are set up."""
+WAITED = "called a synchronizing CUDA operation"
+"""Warning of torch about an operation that waits; it has another one about its debug mode."""
 GPU_EVALUATIONS = 20
 """Evaluations of a search on a GPU between two looks of the host at its state."""
 Function = Callable[[], None]
@@ -100,7 +102,7 @@ class CUDAGraphs:
                 function()
             finally:
                 torch.cuda.set_sync_debug_mode(before)
-        waits = [str(each.message) for each in told if "synchroniz" in str(each.message)]
+        waits = [str(each.message) for each in told if WAITED in str(each.message)]
         return "it waits for the GPU: " + waits[0] if waits else ""
 
     def capture(self, function: Function) -> Function:

@@ -102,9 +102,10 @@ def fitting_model(modality: str = "image", **levels: str) -> str:
 
 @dataclass(frozen=True)
 class TinyCells:
-    """Cells in an existing folder; each is made once."""
+    """Cells in an existing folder, computed on a device; each is made once."""
 
     root: Path
+    device: str = "cpu"
     made: dict[Any, Path] = field(default_factory=dict)
 
     def simulate(
@@ -125,7 +126,7 @@ class TinyCells:
             architecture = parse("model", model or MODELS[modality])
             files = (folder / "dataset.h5", folder / "model.h5")
             trained = parse("training", training)
-            train_model(architecture, trained, *files, seed=SEED, device="cpu")
+            train_model(architecture, trained, *files, seed=SEED, device=self.device)
             server = parse("crafting", crafting)
             if not server.broadcasts_model:
                 craft_parameters(server, folder / "model.h5", folder, seed=SEED)
@@ -137,7 +138,7 @@ class TinyCells:
                 folder,
                 spec=f"{dataset.spec}/{architecture}",
                 seed=SEED,
-                device="cpu",
+                device=self.device,
             )
         return self.made[key]
 
@@ -150,7 +151,7 @@ class TinyCells:
             cls = find("knowledge", name)
             size = {"size": 32} if "size" in cls.model_fields else {}
             spec: Any = build_spec(cls, {"steps": 2, "batch_size": 4, "width": 4, **size})
-            train_knowledge(spec, *files, seed=SEED, device="cpu")
+            train_knowledge(spec, *files, seed=SEED, device=self.device)
             self.made[name] = folder / "knowledge.h5"
         return self.made[name]
 
@@ -167,7 +168,7 @@ class TinyCells:
             secret_path=folder / SECRET if spec.crafting else None,
             knowledge_paths=[self.learned(known.name) for known in spec.knowledge],
             seed=seed,
-            device="cpu",
+            device=self.device,
             **options,
         )
 

@@ -13,9 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import gpu_check
-from benchmarks.gpu_bench import CPU, Bench
+from benchmarks.gpu_bench import CPU, STEPS, Bench, Finding, Step
 from benchmarks.gpu_check import BEGIN, END, PARTS, findings
-from benchmarks.gpu_steps import STEPS, Finding, Step
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.optimizers import Evaluation, OptimizerState
 from gleak.runtime.checkpointing import Journal

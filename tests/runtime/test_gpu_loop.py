@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 from gleak.runtime.gpu_loop import (
     GPU_EVALUATIONS,
     WARM_UP,
+    CUDAGraphs,
     GraphedCall,
     evaluations_between_looks,
     graphs_on,
@@ -89,6 +91,24 @@ def test_a_function_that_reads_values_is_run_and_the_reason_is_logged(
     (line,) = caplog.messages
     assert "no CUDA graph" in line
     assert told in line
+
+
+@pytest.mark.parametrize(
+    ("warning", "told"),
+    [
+        ("Synchronization debug mode does not yet detect all synchronizing operations", ""),
+        ("called a synchronizing CUDA operation (function warn_or_error)", "it waits for the GPU"),
+    ],
+    ids=["about the debug mode, once in a process", "about an operation"],
+)
+def test_only_warnings_about_operations_are_reasons(
+    monkeypatch: pytest.MonkeyPatch, warning: str, told: str
+):
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
+    reason = CUDAGraphs(torch.device("cuda")).watch(lambda: warnings.warn(warning, stacklevel=1))
+    assert reason.startswith(told)
+    assert bool(reason) == bool(told)
 
 
 def test_errors_of_the_function_itself_are_raised():

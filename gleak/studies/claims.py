@@ -22,7 +22,7 @@ from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.figure_spec import Over, as_list, merge_controls
 from gleak.studies.gates import DEFENSE
 
-Verdict = Literal["holds", "fails", "cannot tell", "no data"]
+Verdict = Literal["holds", "fails", "differs", "cannot tell", "no data"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class Expectation(BaseModel):
         where: level: spec or several, to judge only part of the grid.
         level: a failed gate stops the run after everything is written.
         claim: the paper's claim, in one line.
-        source: of the claim in the paper.
+        source: of the claim in the paper; begins with "ours" if it is none of the paper.
+        chance: value of the metric without information; means within reach of it decide nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,6 +84,12 @@ class Expectation(BaseModel):
     level: Literal["informational", "gate"] = "informational"
     claim: str
     source: str
+    chance: float | None = None
+
+    @property
+    def of_paper(self) -> bool:
+        """True if the paper claims it."""
+        return not self.source.lower().startswith("ours")
 
     @property
     def compared(self) -> tuple[str, list[str]]:
@@ -285,8 +292,14 @@ class Hides(Expectation):
 
 
 class Bound(Expectation):
-    """The mean of each cell is at least or at most a number."""
+    """The rate or median of each cell is at least or at most a number.
 
+    Args:
+        transfers: why a number of the paper is a bound for other data, networks or metrics, too.
+            Without it there is no verdict on these.
+    """
+
+    transfers: str = ""
     at_least: float = -math.inf
     at_most: float = math.inf
 

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ SMALLEST_SPREAD = 0.25
 """Part of the standard error of the values below which that of a resample does not count as less:
 one of nearly equal values would have a studentised mean without bound."""
 POWER = 0.8
-FEWEST, MOST, SHOWN = 5, 10**6, 3
+FEWEST, MOST, SHOWN = 6, 10**6, 3
 """Batches below which no verdict is given, above which no number of batches is, and below which
 figures show no interval."""
 
@@ -189,6 +190,7 @@ def median_interval(values: np.ndarray, confidence: float) -> Interval:
     return Interval(float(ordered[rank - 1]), float(ordered[-rank]))
 
 
+@cache
 def _median_rank(n: int, confidence: float) -> int:
     """Return the rank of the value below which the median is in at most half of the error."""
     return int(scipy.stats.binom.ppf((1 - confidence) / 2, n, 0.5))
@@ -346,12 +348,9 @@ def mean_of(values: np.ndarray, binary: bool) -> Estimate:
 
 
 def paired_difference(first: np.ndarray, second: np.ndarray, binary: bool) -> Estimate:
-    """Return the estimate of first minus second, of the same batches in one order.
-
-    Of success rates, or the median of the differences.
-    """
+    """Return the estimate of the mean of first minus second, of the same batches in one order."""
     change = first - second
-    return rate_of(change, paired=True) if binary else Medians((change,))
+    return rate_of(change, paired=True) if binary else Means((change,))
 
 
 def batches_needed(decided: Callable[[int], bool]) -> int | None:

@@ -169,7 +169,7 @@ def test_scores_of_an_earlier_declaration_are_neither_shown_nor_judged(
     text = (tmp_path / "study/quick.md").read_text()
     assert "Recorded before the cells of its grid were changed." in text
     assert re.search(r"\| attacks +\|", text[text.index("## Not run") :]), text
-    assert "holds: 0, fails: 0, cannot tell: 0, no data: 0." in text
+    assert "holds: 0, fails: 0, differs: 0, cannot tell: 0, no data: 0." in text
 
 
 def test_without_a_record_there_is_no_page(study: Study, tmp_path: Path):

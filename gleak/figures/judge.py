@@ -17,6 +17,7 @@ from gleak.artifacts.atomic import atomic
 from gleak.core.errors import GleakError
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.numbers import format_number, format_value
+from gleak.figures.claim_protocol import BOUND_TO, changes, describe_protocol
 from gleak.figures.evidence import (
     CellValues,
     Evidence,
@@ -31,7 +32,6 @@ from gleak.figures.evidence import (
 )
 from gleak.figures.intervals import CONFIDENCE, FEWEST
 from gleak.figures.leaks import NO_CONTROL, UNDER_ATTACKED, Finding, find_leaks
-from gleak.figures.protocol import BOUND_TO, changes, describe_protocol
 from gleak.figures.published import empty_published, published_values, read_published
 from gleak.figures.statistics import (
     CELL,
@@ -263,7 +263,8 @@ def _missing(
     values = [measured.all[cell] for cell in compared if cell is not None and cell in measured.all]
     if any(_ended_by_budget(claim, each) for each in values):
         return LONGER
-    if claim.chance is not None and any(_is_chance(claim.chance, each) for each in values):
+    chance = claim.chance
+    if isinstance(chance, float) and any(_is_chance(chance, each) for each in values):
         return BEYOND_CHANCE
     found = [findings[cell] for cell in compared if cell is not None and cell in findings]
     if any(finding.leak == UNDER_ATTACKED for finding in found):

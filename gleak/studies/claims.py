@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gleak.core.errors import SpecError
+from gleak.core.settings import Scale
 from gleak.core.spec import Spec
 from gleak.studies.axis_labels import BLIND, AxisLabels, is_control, read_metric
 from gleak.studies.cell import LEVELS, Cell
@@ -70,7 +71,8 @@ class Expectation(BaseModel):
         level: a failed gate stops the run after everything is written.
         claim: the paper's claim, in one line.
         source: of the claim in the paper; begins with "ours" if it is none of the paper.
-        chance: value of the metric without information; means within reach of it decide nothing.
+        chance: value of the metric without information, at each scale if it depends on it; what is
+            within reach of it decides nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,7 +86,15 @@ class Expectation(BaseModel):
     level: Literal["informational", "gate"] = "informational"
     claim: str
     source: str
-    chance: float | None = None
+    chance: float | dict[Scale, float] | None = None
+
+    def at(self, scale: str, instead: Mapping[str, str]) -> Self:
+        """Return the claim at a scale, on the metric that is measured there."""
+        chance = self.chance
+        if isinstance(chance, dict):
+            chance = next((level for known, level in chance.items() if known == scale), None)
+        metric = instead.get(self.metric, self.metric)
+        return self.model_copy(update={"metric": metric, "chance": chance})
 
     @property
     def of_paper(self) -> bool:

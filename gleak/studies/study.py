@@ -133,10 +133,7 @@ class Study:
 
     def claims(self, scale: str) -> list[Expectation]:
         instead = self.metrics.get(scale, {})
-        return [
-            claim.model_copy(update={"metric": instead.get(claim.metric, claim.metric)})
-            for claim in self.expectations
-        ]
+        return [claim.at(scale, instead) for claim in self.expectations]
 
     def asked_metrics(self, scale: str) -> dict[Cell, set[MetricSpec]]:
         """Return the metrics that the figures and claims need of each cell at a scale."""

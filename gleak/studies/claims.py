@@ -71,6 +71,7 @@ class Expectation(BaseModel):
         claim: the paper's claim, in one line.
         source: of the claim in the paper; begins with "ours" if it is none of the paper.
         chance: value of the metric without information; means within reach of it decide nothing.
+        headline: it is one of the claims on which the abstract of the paper stands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,6 +86,7 @@ class Expectation(BaseModel):
     claim: str
     source: str
     chance: float | None = None
+    headline: bool = False
 
     @property
     def of_paper(self) -> bool:

@@ -11,6 +11,7 @@ import pandas as pd
 from gleak.artifacts.atomic import atomic
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.numbers import DASH
+from gleak.core.settings import Scale
 from gleak.figures.canvas.forest import Comparison
 from gleak.figures.judge import VERDICTS, describe_needed
 from gleak.figures.protocol import THE_PAPERS
@@ -38,7 +39,7 @@ def in_words(study: Study, scale: str, verdicts: pd.DataFrame) -> pd.DataFrame:
     return verdicts.assign(metric=verdicts["id"].map(metrics), needed=needed)
 
 
-def choose_headlines(study: Study, by_scale: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def choose_headlines(study: Study, by_scale: Mapping[Scale, pd.DataFrame]) -> pd.DataFrame:
     """Return the verdicts on the headline claims of a study, each at its largest scale with data.
 
     While no claim of the study is marked as one, those with a number of the paper are taken; if
@@ -76,7 +77,7 @@ def compare(study: Study, headlines: pd.DataFrame) -> list[Comparison]:
     rows = []
     for row in records(headlines[headlines["verdict"] != NO_DATA]):
         ranges = claims[row["id"]].comparisons
-        for one, claimed in zip(comparisons(row), ranges, strict=True):
+        for number, (one, claimed) in enumerate(zip(comparisons(row), ranges, strict=True)):
             name, unit = name_of(one), row["metric"]
             low, high = one["interval"].strip("[]").split(", ")
             rows.append(
@@ -85,6 +86,7 @@ def compare(study: Study, headlines: pd.DataFrame) -> list[Comparison]:
                     label=": ".join(text for text in (row["group"], name) if text),
                     unit=unit if claimed.minus is None else f"difference: {unit}",
                     verdict=row["verdict"],
+                    first=number == 0,
                     ours=_number(one["ours"]),
                     interval=(_number(low), _number(high)),
                     paper=_number(one["paper"]),
@@ -105,8 +107,8 @@ def list_headlines(headlines: pd.DataFrame) -> str:
     for (claim, source), rows in headlines.groupby(["claim", "source"], sort=False):
         one = rows["metric"].nunique() == 1
         told = [_tell(row, named=not one) for row in records(rows)]
-        about = f"{source}; {rows['metric'].iloc[0]}" if one else source
-        head = f"- **{to_markdown(claim)}** ({to_markdown(about)})"
+        about = f"{source}; {rows['metric'].iloc[0]}" if one else str(source)
+        head = f"- **{to_markdown(str(claim))}** ({to_markdown(about)})"
         if len(told) == 1:
             items.append(f"{head}: {told[0]}")
         else:

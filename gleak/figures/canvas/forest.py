@@ -43,7 +43,8 @@ class Comparison:
         claim: the claim in words; written once for rows that follow each other.
         label: of what is compared.
         unit: label of its axis.
-        verdict: on the claim.
+        verdict: on all comparisons of the claim in one group of cells.
+        first: it is the first of these; the verdict is written beside it.
         ours: our value.
         interval: of ours; ends may be infinite.
         paper: the paper's value, NaN for none.
@@ -54,6 +55,7 @@ class Comparison:
     label: str
     unit: str
     verdict: str
+    first: bool
     ours: float
     interval: tuple[float, float]
     paper: float
@@ -161,9 +163,10 @@ def _write(axes: mpl.axes.Axes, row: Comparison, lines: Lines, y: float) -> None
     for number, line in enumerate([*claim, *label]):
         colour = "0" if number < len(claim) else "0.4"
         axes.text(-LEFT / PLOT, y + number * LINE, line, color=colour, **look)
-    colour = _colour(row.verdict)
+    if not row.first:
+        return
     middle = y + (len(claim) + len(label)) * LINE / 2
-    look |= {"va": "center", "weight": "bold", "color": colour}
+    look |= {"va": "center", "weight": "bold", "color": _colour(row.verdict)}
     axes.text(1 + BEFORE, middle, row.verdict, **look)
 
 

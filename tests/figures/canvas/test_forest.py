@@ -7,7 +7,7 @@ from pathlib import Path
 from gleak.figures.canvas.forest import Comparison, draw_forest, split
 
 ONE = Comparison(
-    "CPL is better than DLG", "CPL − DLG", "PSNR (dB)", "holds", 5, (4, 6), 7, (0, math.inf)
+    "CPL is better than DLG", "CPL − DLG", "PSNR (dB)", "holds", True, 5, (4, 6), 7, (0, math.inf)
 )
 
 
@@ -34,7 +34,9 @@ def test_a_claim_is_written_once():
 
 
 def test_a_picture_of_missing_and_infinite_values_is_drawn(tmp_path: Path):
-    unknown = replace(ONE, ours=1, interval=(-math.inf, math.inf), paper=math.nan, label="")
+    unknown = replace(
+        ONE, ours=1, interval=(-math.inf, math.inf), paper=math.nan, label="", first=False
+    )
     point = replace(unknown, unit="SSIM", interval=(1, 1), claimed=(1, 1), verdict="differs")
     draw_forest([ONE, unknown, point], tmp_path / "a")
     first = (tmp_path / "a.png").read_bytes()

@@ -28,7 +28,7 @@ LINE, GAP = 0.112, 0.09  # inches of a line, and between rows
 TOP, AXIS, BETWEEN = 0.35, 0.34, 0.12  # inches of the legend, of an axis, and between panels
 BEFORE = 0.05  # inches between texts and the panel
 PADDING = 0.06  # share of a panel beside its values
-SPREAD = 20
+SPREAD = 10
 """Claims of one panel differ in their largest values by no more than this factor."""
 COLOURS = {"holds": 2, "fails": 3, "differs": 4}
 """Verdict -> number of its colour in the palette; others are grey."""

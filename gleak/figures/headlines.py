@@ -42,8 +42,8 @@ def in_words(study: Study, scale: str, verdicts: pd.DataFrame) -> pd.DataFrame:
 def choose_headlines(study: Study, by_scale: Mapping[Scale, pd.DataFrame]) -> pd.DataFrame:
     """Return the verdicts on the headline claims of a study, each at its largest scale with data.
 
-    While no claim of the study is marked as one, those with a number of the paper are taken; if
-    there are none of these either, all with data.
+    Only claims of the paper count. While none of them is marked as a headline, those with a number
+    of the paper are taken; if there are none of these either, all with data.
 
     Args:
         study: its claims.
@@ -51,7 +51,9 @@ def choose_headlines(study: Study, by_scale: Mapping[Scale, pd.DataFrame]) -> pd
     """
     facts = {"study": study.name, "citation": study.paper}
     every = pd.concat([table.assign(**facts, scale=scale) for scale, table in by_scale.items()])
-    marked = {claim.id for claim in study.expectations if claim.headline}
+    of_paper = [claim for claim in study.expectations if claim.of_paper]
+    every = every[every["id"].isin([claim.id for claim in of_paper])]
+    marked = {claim.id for claim in of_paper if claim.headline}
     with_data = every[every["verdict"] != NO_DATA]
     if marked:
         chosen = every[every["id"].isin(marked)]
@@ -157,7 +159,8 @@ def write_overview(folder: Path) -> Path:
     Args:
         folder: of the records; each study has its headlines in ``<study>/headlines.csv``.
     """
-    tables = [read_headlines(path) for path in sorted(folder.glob(f"*/{HEADLINES}"))]
+    paths = sorted(folder.glob(f"*/{HEADLINES}"))
+    tables = [table for table in map(read_headlines, paths) if len(table)]
     page = folder / PAGE
     with atomic(page) as temporary:
         temporary.write_text("\n\n".join(_overview(tables)) + "\n", encoding="utf-8")

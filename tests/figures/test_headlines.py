@@ -79,6 +79,16 @@ def test_without_marks_claims_with_a_number_of_the_paper_are_taken(two: Study):
     assert choose_headlines(two, {"small": table})["id"].tolist() == ["a", "b"]
 
 
+def test_claims_that_are_not_the_papers_are_no_headlines(two: Study, tmp_path: Path):
+    ours = [c.model_copy(update={"source": "ours"}) for c in marked(two, "a").expectations]
+    table = rows_of({"id": "a", "paper": "1"}, {"id": "b"})
+    found = choose_headlines(replace(two, expectations=ours), {"small": table})
+    assert found.empty
+    (tmp_path / "two").mkdir()
+    save_headlines(found, tmp_path / "two/headlines.csv")
+    assert write_overview(tmp_path).read_text().startswith("# What holds of no papers")
+
+
 def test_rows_of_the_picture_have_numbers_ranges_and_units(study: Study):
     claim = next(c for c in study.expectations if len(c.comparisons) == 1)
     row = {"id": claim.id, "group": "MNIST", "compared": "dlg - cpl", "paper": "86.2"}

@@ -112,6 +112,13 @@ def published(wildcards):
     return [file] if file.exists() else []
 
 
+def recorded(wildcards):
+    """Return the file with the recorded verdicts on a study's headline claims, if it has one."""
+    file = STUDY_FILES.parent / "docs/results" / wildcards.study / "headlines.csv"
+    own = study_file(wildcards).parent == STUDY_FILES
+    return [file] if own and file.exists() else []
+
+
 @cache
 def planned(name, scale):
     """Return a study without the cells that user-defined networks do not fit; log these once."""

@@ -12,7 +12,8 @@ from gleak.cli.completion import offer, studies
 from gleak.cli.study_commands import study_file
 from gleak.core.errors import ArtifactError, GleakError, SpecError, needs_extra
 from gleak.core.settings import Settings
-from gleak.figures import recorded
+from gleak.figures import headlines, recorded
+from gleak.figures.verdict_table import HEADLINES, save_headlines
 from gleak.runtime.workflow import Workflow, find_snakefile
 from gleak.studies.study import Study, load_study
 
@@ -78,7 +79,8 @@ def _compute(arguments: Namespace, study: Study, settings: Settings) -> int:
 
 
 def add_results(command: ArgumentParser) -> None:
-    offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
+    text = "file or name; default all with a record"
+    offer(command.add_argument("study", nargs="?", metavar="STUDY", help=text), studies)
     _add_folder(command)
 
 
@@ -88,18 +90,28 @@ def _add_folder(command: ArgumentParser) -> None:
 
 
 def run_results(arguments: Namespace) -> int:
-    file = study_file(arguments.study)
+    folder = arguments.folder
+    found = sorted({path.parts[-3] for path in folder.glob(f"*/*/{recorded.CONDITIONS}")})
+    for name in found if arguments.study is None else [arguments.study]:
+        _write_results(study_file(name), folder)
+    print(headlines.write_overview(folder))
+    return 0
+
+
+def _write_results(file: Path, folder: Path) -> None:
+    """Write the pages of the records of a study, and its headlines."""
     study = load_study(file)
     published = file.parent / "published" / f"{study.name}.csv"
     published_numbers = published if published.is_file() else None
-    records = recorded.records_of(study, arguments.folder, published_numbers)
+    records = recorded.records_of(study, folder, published_numbers)
     if not records:
         raise SpecError(
-            f"{arguments.folder / study.name}: nothing is recorded; after a run: "
+            f"{folder / study.name}: nothing is recorded; after a run: "
             f"gleak record {shlex.quote(study.name)}"
         )
+    found = recorded.headlines_of(records)
     for record in records:
         page = record.folder.with_suffix(".md")
-        recorded.write_results(record, page)
+        recorded.write_results(record, page, found)
         print(page)
-    return 0
+    save_headlines(found, folder / study.name / HEADLINES)

@@ -43,6 +43,7 @@ from gleak.figures.statistics import (
     refusals,
     summarise,
 )
+from gleak.figures.verdict_table import read_headlines, tabulate_recorded, tabulate_verdicts
 from gleak.metrics.score_table import read_scores
 from gleak.studies.axis_labels import BLIND, CONTROLS, AxisLabels, read_metric
 from gleak.studies.cell import Cell, levels_of
@@ -58,8 +59,6 @@ AFTER = ["protocol", "corrected"]
 COLUMNS = [*CLAIM, "group", "measured", *EVIDENCE, *AFTER]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NUMBERS = EVIDENCE[:5]
-HEADINGS = ["verdict", "claim", "protocol", "source", "cells", "metric", "measured", *NUMBERS, "n"]
-HEADINGS += ["corrected", "figures"]
 ERROR = "error"
 OURS = "ours"
 NO_NUMBER = "none"
@@ -96,6 +95,7 @@ def judge_study(
     scores: Mapping[str, Path],
     folder: Path,
     published: Path | None = None,
+    recorded: Path | None = None,
 ) -> pd.DataFrame:
     """Check every expectation of a study against our scores, and return the table of verdicts.
 
@@ -108,6 +108,7 @@ def judge_study(
         scores: grid -> its table (`gleak.figures.tabulate`).
         folder: of the outputs.
         published: the paper's values; None if there are none.
+        recorded: the recorded verdicts on its headline claims; None if there are none.
 
     Raises:
         GleakError: if a gate does not hold, after all files are written.
@@ -119,7 +120,7 @@ def judge_study(
     texts = {
         "csv": table.to_csv(index=False, lineterminator="\n"),
         "md": f"{verdicts_in_markdown(table)}\n",
-        "html": write_page(study, scale, table),
+        "html": write_page(study, scale, table, recorded),
     }
     for suffix, text in texts.items():
         with atomic(folder / f"expectations.{suffix}") as temporary:
@@ -354,8 +355,11 @@ def verdicts_in_markdown(table: pd.DataFrame) -> str:
     return table_in_markdown(table[[*first, *others, "id"]].astype(str).map(to_markdown))
 
 
-def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
-    """Return a page with a sentence of counts and one row per comparison of `judge_claims`."""
+def write_page(study: Study, scale: str, table: pd.DataFrame, recorded: Path | None = None) -> str:
+    """Return a page with a sentence of counts and one row per verdict of `judge_claims`.
+
+    It begins with the recorded headlines if there are any, and the run's verdicts beside them.
+    """
     title = escape(f"{study.name.upper()}: {study.title}")
     number = table["verdict"].value_counts()
     counts = ", ".join(f"{verdict}: {number.get(verdict, 0)}" for verdict in VERDICTS)
@@ -371,31 +375,26 @@ def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
         f" Cannot tell: there are fewer than {FEWEST} victims (a trained model counts as one), or "
         f"the interval is on both sides of what is claimed;{advice}"
     )
+    headlines = ""
+    if recorded is not None:
+        told = tabulate_recorded(read_headlines(recorded), table, scale)
+        headlines = f'<section class="headlines">\n<h2>{title}</h2>\n{told}\n</section>\n'
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f"<section>\n<h2>{title}</h2>\n<p>{escape(study.paper)}. {len(table)} comparisons at the "
-        f"scale {scale} ({counts}).{why if len(waiting) else ''}</p>\n"
+        f"{headlines}<section>\n<h2>{title}</h2>\n<p>{escape(study.paper)}. {len(table)} "
+        f"comparisons at the scale {scale} ({counts}).{why if len(waiting) else ''}</p>\n"
         f"{_tabulate(study, scale, table)}\n</section>\n</html>\n"
     )
 
 
 def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
-    """Return the table as HTML."""
+    """Return the table as HTML, with links to the figures."""
     claims = study.claims(scale)
     links = {claim.id: _links(study, claim.grid) for claim in claims}
     metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
-    verdicts = [
-        f'<span class="{verdict.split()[0]}">{verdict}</span>'
-        + (f" ({describe_needed(needed)})" if needed else "")
-        for verdict, needed in zip(table["verdict"], table["needed"], strict=True)
-    ]
-    texts = table.assign(cells=table["group"], metric=table["id"].map(metrics))
-    shown = ["claim", "protocol", "source", "cells", "metric", "measured", *NUMBERS, "corrected"]
-    texts = texts[shown].map(escape)
-    texts[NUMBERS] = texts[NUMBERS].apply(lambda column: column.str.replace("; ", "<br>"))
-    rows = texts.assign(verdict=verdicts, n=table["n"], figures=table["id"].map(links))
-    named = rows[HEADINGS].rename(columns={"interval": "95% interval", "found": "found only"})
-    return str(named.to_html(escape=False, index=False, border=0, justify="left"))
+    needed = [describe_needed(text) if text else "" for text in table["needed"]]
+    told = table.assign(metric=table["id"].map(metrics), needed=needed)
+    return tabulate_verdicts(told, {"figures": lambda row: links[row["id"]]})
 
 
 def describe_needed(needed: str) -> str:

@@ -73,6 +73,7 @@ class Expectation(BaseModel):
         source: of the claim in the paper; begins with "ours" if it is none of the paper.
         chance: value of the metric without information, at each scale if it depends on it; what is
             within reach of it decides nothing.
+        headline: it is one of the claims on which the abstract of the paper stands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -87,6 +88,7 @@ class Expectation(BaseModel):
     claim: str
     source: str
     chance: float | dict[Scale, float] | None = None
+    headline: bool = False
 
     def at(self, scale: str, instead: Mapping[str, str]) -> Self:
         """Return the claim at a scale, on the metric that is measured there."""

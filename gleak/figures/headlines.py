@@ -13,8 +13,8 @@ from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.numbers import DASH
 from gleak.core.settings import Scale
 from gleak.figures.canvas.forest import Comparison
+from gleak.figures.claim_protocol import THE_PAPERS
 from gleak.figures.judge import VERDICTS, describe_needed
-from gleak.figures.protocol import THE_PAPERS
 from gleak.figures.statistics import Row, records
 from gleak.figures.verdict_table import (
     HEADLINES,

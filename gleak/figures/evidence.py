@@ -24,9 +24,9 @@ from gleak.figures.intervals import (
     rate_of,
 )
 from gleak.figures.statistics import CELL, average_batches, counted, network_means
-from gleak.metrics.base import MetricSpec
+from gleak.metrics.base import MetricSpec, ScoreSpec
 from gleak.metrics.score_table import UNMATCHED
-from gleak.studies.axis_labels import BLIND, read_metric
+from gleak.studies.axis_labels import BLIND, is_control, read_metric
 from gleak.studies.cell import Cell
 from gleak.studies.claims import ClaimedRange, Expectation, Verdict
 
@@ -62,7 +62,9 @@ class Evidence:
 
     Args:
         comparison: the range that is claimed.
-        estimate: from all samples; those that an attack did not find have the value of blind.
+        estimate: from all samples; those that an attack did not find have the value of blind, and
+            in differences an attack that is not better than blind has blind's values, unless the claim
+            compares a control.
         found: from the samples found only.
         paper: the paper's number, NaN if it has none.
         mean: of what the paper gives the mean; None if nothing is known of its distribution.
@@ -224,15 +226,18 @@ def collect(
         measured: values of the cells of the grid.
         published: the paper's values of these cells, by figure; the first that has all counts.
     """
-    every, found = (
-        [None if cell is None else values.get(cell) for cell in cells]
-        for values in (measured.all, measured.found)
-    )
     metric = read_metric(claim.metric)
+    every, found, above_blind = (
+        [None if cell is None else values.get(cell) for cell in cells]
+        for values in (measured.all, measured.found, count_as_blind(measured.all, metric))
+    )
+    with_control = any(cell is not None and is_control(cell) for cell in cells)
     margin = SHARE if metric.binary else DIFFERENCES.get(metric.name, 0.0)
     collected = []
     for comparison in claim.comparisons:
-        estimated = estimate(comparison, every)
+        estimated = estimate(
+            comparison, every if with_control or comparison.minus is None else above_blind
+        )
         if estimated is None:
             return []
         effects = (effect(comparison, values) for values in published)
@@ -255,24 +260,56 @@ def none_above_blind(
     """Return True if a claim compares reconstructions none of which is better than blind's.
 
     Such images do not show that the update was used, so their differences say nothing about the
-    leak. Claims about a mean alone, or about blind itself, are not concerned. The values are those
+    leak. Claims about a mean with_control, or about blind itself, are not concerned. The values are those
     of all cells of the grid, with the control; a compared cell that the grid lacks is None.
     """
-
-    def setting(cell: Cell) -> tuple[str, ...]:
-        return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
-
     metric = read_metric(claim.metric)
     compared = [cell for cell in cells if cell is not None and cell in values]
     differences = all(comparison.minus is not None for comparison in claim.comparisons)
-    of_samples = metric.level == "attack" and metric.per == "sample"
-    controls = [cell for cell in values if str(cell.specs.get("attack")) == BLIND]
-    if not (compared and differences and of_samples) or not set(compared).isdisjoint(controls):
+    if not (compared and differences and _measures_quality(metric)) or any(
+        map(is_control, compared)
+    ):
         return False
+    blind = _blind_by_setting(values)
+    return all(_below(values[cell], blind.get(_setting(cell)), metric) for cell in compared)
+
+
+def count_as_blind(values: Mapping[Cell, CellValues], metric: ScoreSpec) -> dict[Cell, CellValues]:
+    """Return values of cells, those of blind where an attack is not better.
+
+    An attacker whose attack is worse than a guess guesses, so what beats it has to beat blind.
+    """
+    if not _measures_quality(metric):
+        return dict(values)
+    blind = _blind_by_setting(values)
+
+    def counted(cell: Cell) -> CellValues:
+        guess = blind.get(_setting(cell))
+        return guess if guess is not None and _below(values[cell], guess, metric) else values[cell]
+
+    return {cell: values[cell] if is_control(cell) else counted(cell) for cell in values}
+
+
+def _measures_quality(metric: ScoreSpec) -> bool:
+    return isinstance(metric, MetricSpec) and metric.per == "sample"
+
+
+def _setting(cell: Cell) -> tuple[str, ...]:
+    return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
+
+
+def _blind_by_setting(values: Mapping[Cell, CellValues]) -> dict[tuple[str, ...], CellValues]:
+    return {
+        _setting(cell): own
+        for cell, own in values.items()
+        if str(cell.specs.get("attack")) == BLIND
+    }
+
+
+def _below(ours: CellValues, blind: CellValues | None, metric: ScoreSpec) -> bool:
+    """Return True if an attack is not better than blind."""
     sign = 1 if metric.better == "higher" else -1
-    blind = {setting(cell): values[cell].center for cell in controls}
-    levels = [(values[cell].center, blind.get(setting(cell))) for cell in compared]
-    return all(level is not None and sign * mean <= sign * level for mean, level in levels)
+    return blind is not None and sign * ours.center <= sign * blind.center
 
 
 def shared_batches(cell: Cell) -> Hashable:

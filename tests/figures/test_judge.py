@@ -136,6 +136,21 @@ def test_reconstructions_no_better_than_blind_are_not_compared(
     assert set(table["needed"]) == {"stronger attacks" if verdict == "cannot tell" else ""}
 
 
+def test_what_beats_an_attack_below_blind_has_to_beat_blind(
+    tmp_path: Path, scored: Scored, write: WriteScores
+):
+    """InvertGrad's 15 dB is 5 above DLG's 10, and 1 above the 14 of blind."""
+    quality = {"invertgrad": 15.0, "dlg": 10.0, "blind": 14.0}
+    tables = [scored("psnr", list(q + VICTIMS), attack=name) for name, q in quality.items()]
+    path = write("scores/attacks.csv", *tables)
+    claim = {"metric": "psnr", "along": "attack", "order": ["dlg", "invertgrad"], "margin": 2}
+    axes = {"defense": "none", "attack": ["invertgrad", "dlg"], "quick": {"dataset": "digits"}}
+    study = make_study(tmp_path, [claim], **axes)
+    row = judge_study(study, "quick", {"attacks": path}, tmp_path).iloc[0]
+    assert (row["ours"], row["verdict"]) == ("1", "fails")
+    assert row["measured"] == "dlg 10, invertgrad 15"
+
+
 STRENGTHS = ["gaussian+std=1e-3", "gaussian", "gaussian+std=0.1"]
 GATES = {"margins": {"psnr": 1}, "strengths": [STRENGTHS]}
 HIDDEN = {"metric": "psnr", "hides": STRENGTHS[2], "attack": "cpl"}

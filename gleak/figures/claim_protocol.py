@@ -54,10 +54,10 @@ def _changed(level: str, spec: Spec, names: AxisLabels, paper: AxisLabels) -> li
     if theirs.name != spec.name:
         named = paper.label(level, theirs)
         return [f"{spec if label == named else label} for {named}"]
-    return _differing(names.bases.get(level, {}).get(spec, spec), theirs)
+    return _differing(names.bases.get(level, {}).get(spec, spec), theirs, f"{level} ")
 
 
-def _differing(spec: Spec, theirs: Spec, prefix: str = "") -> list[str]:
+def _differing(spec: Spec, theirs: Spec, prefix: str) -> list[str]:
     """Return the fields in which two specs of one name differ."""
     found = []
     for key in type(spec).model_fields:
@@ -65,7 +65,7 @@ def _differing(spec: Spec, theirs: Spec, prefix: str = "") -> list[str]:
         if ours == other or key in NUMBERS:
             continue
         if isinstance(ours, Spec) and isinstance(other, Spec) and ours.name == other.name:
-            found += _differing(ours, other, f"{key}: ")
+            found += _differing(ours, other, f"{key} ")
         else:
             found.append(f"{prefix}{key} {format_value(ours)} for {format_value(other)}")
     return found

@@ -62,9 +62,8 @@ class Evidence:
 
     Args:
         comparison: the range that is claimed.
-        estimate: from all samples; those that an attack did not find have the value of blind, and
-            in differences an attack that is not better than blind has blind's values, unless the claim
-            compares a control.
+        estimate: from all samples; those that an attack did not find have the value of blind. In
+            differences, unless of a control, so has an attack that is not better than blind.
         found: from the samples found only.
         paper: the paper's number, NaN if it has none.
         mean: of what the paper gives the mean; None if nothing is known of its distribution.
@@ -260,7 +259,7 @@ def none_above_blind(
     """Return True if a claim compares reconstructions none of which is better than blind's.
 
     Such images do not show that the update was used, so their differences say nothing about the
-    leak. Claims about a mean with_control, or about blind itself, are not concerned. The values are those
+    leak. Claims about a mean alone, or about blind itself, are not concerned. The values are those
     of all cells of the grid, with the control; a compared cell that the grid lacks is None.
     """
     metric = read_metric(claim.metric)

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.figures.headlines import count
 from gleak.figures.recorded import (
     CONDITIONS,
     Conditions,
@@ -26,7 +25,7 @@ from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import read_scores, save_scores
 from gleak.studies.cell import Paths
 from gleak.studies.claims import Bound
-from gleak.studies.study import Study, load_study
+from gleak.studies.study import Study
 from tests.score_tables import Scored
 
 Run = Callable[..., Path]
@@ -201,34 +200,3 @@ def test_without_a_record_there_is_no_page(study: Study, tmp_path: Path):
     assert records_of(study, tmp_path, None) == []
     with pytest.raises(ArtifactError, match="gleak record study --scale quick"):
         write_results(Record(study, "quick", tmp_path, None), tmp_path / "page.md")
-
-
-def rows_of(page: str) -> list[dict[str, str]]:
-    """The rows of all tables of a page that have an identifier, by heading."""
-    rows, headings = [], []
-    for line in page.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|"):
-            headings = []
-        elif not headings:
-            headings = cells
-        elif "id" in headings and not cells[0].startswith(":-"):
-            rows.append(dict(zip(headings, cells, strict=True)))
-    return rows
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("conditions", RECORDED, ids=lambda path: "/".join(path.parts[-3:-1]))
-def test_the_headlines_of_a_study_are_those_of_its_record(conditions: Path):
-    folder = conditions.parent
-    file = ROOT / f"studies/{folder.parent.name}.yaml"
-    published = file.parent / "published" / f"{file.stem}.csv"
-    paper = published if published.is_file() else None
-    verdicts = Record(load_study(file), folder.name, folder, paper).verdicts
-    headlines = folder.parent.with_suffix(".md").read_text()
-    assert count(verdicts["verdict"]) in headlines
-    judged = verdicts[["id", "verdict", "ours", "interval"]].to_numpy().tolist()
-    assert rows_of(headlines)
-    for row in rows_of(headlines):
-        facts = [row["id"].strip("`"), row["verdict"], row["ours"], row["95% interval"]]
-        assert facts in judged

@@ -122,7 +122,7 @@ def recorded(wildcards):
 @cache
 def planned(name, scale):
     """Return a study without the cells that user-defined networks do not fit; log these once."""
-    study = checked(lambda: study_named(name, scale).examined(scale, SETTINGS.data_dir))
+    study = checked(lambda: study_named(name, scale).at(scale).examined(scale, SETTINGS.data_dir))
     if workflow.is_main_process:
         for grid, refused in study.refused(scale).items():
             for refusal in refused:

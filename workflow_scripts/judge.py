@@ -7,10 +7,11 @@ from gleak.runtime.logs import log_to
 from gleak.studies.study import load_study
 
 published, recorded = (snakemake.input.get(name) for name in ("published", "recorded"))
+scale = snakemake.wildcards.scale
 with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     judge_study(
-        load_study(Path(snakemake.input.study), [snakemake.wildcards.scale]),
-        snakemake.wildcards.scale,
+        load_study(Path(snakemake.input.study), [scale]).at(scale),
+        scale,
         {path.stem: path for path in map(Path, snakemake.input.tables)},
         Path(snakemake.output.csv).parent,
         Path(str(published)) if published else None,

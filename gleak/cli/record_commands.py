@@ -5,19 +5,22 @@ from __future__ import annotations
 import shlex
 import shutil
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from pathlib import Path
 
 from gleak.cli.common import add_config_option, read_settings
 from gleak.cli.completion import offer, studies
 from gleak.cli.study_commands import study_file
 from gleak.core.errors import ArtifactError, GleakError, SpecError, needs_extra
-from gleak.core.settings import Settings
+from gleak.core.settings import Scale, Settings
 from gleak.figures import headlines, recorded
+from gleak.figures.recorded import Record
 from gleak.figures.verdict_table import HEADLINES, save_headlines
 from gleak.runtime.workflow import Workflow, find_snakefile
 from gleak.studies.study import Study, load_study
 
 RECORDS = Path("docs/results")
+DECIDED = ("holds", "fails", "differs")
 
 
 def add_record(command: ArgumentParser) -> None:
@@ -38,7 +41,7 @@ def run_record(arguments: Namespace) -> int:
         arguments.config, {"scale": arguments.scale} if arguments.scale else {}
     )
     results, scale = settings.results_dir, settings.scale
-    study = load_study(study_file(arguments.study)).examined(scale, settings.data_dir)
+    study = load_study(study_file(arguments.study)).at(scale).examined(scale, settings.data_dir)
     if arguments.hours is not None:
         return _compute(arguments, study, settings)
     grids = arguments.grids or recorded.finished_grids(study, scale, results)
@@ -69,13 +72,21 @@ def _compute(arguments: Namespace, study: Study, settings: Settings) -> int:
     folder = arguments.folder / study.name / settings.scale
     failed: list[Path] = []
     for done in Recorder(study, settings, folder, workflow).run(
-        arguments.grids or [*study.grids], arguments.hours
+        arguments.grids or undecided_first(study, settings.scale, folder), arguments.hours
     ):
         print(f"{done.grid}: {done.added} cells recorded, {done.left} left", flush=True)
         failed += done.failed
     if failed:
         raise GleakError(f"{len(failed)} files could not be computed, {failed[0]} first; see {log}")
     return 0
+
+
+def undecided_first(study: Study, scale: Scale, folder: Path) -> list[str]:
+    """Return the grids of a study, first those with the most claims that a record leaves open."""
+    verdicts = Record(study, scale, folder, None).verdicts
+    decided = set(verdicts.loc[verdicts["verdict"].isin(DECIDED), "id"])
+    open_claims = Counter(each.grid for each in study.expectations if each.id not in decided)
+    return sorted(study.grids, key=lambda grid: -open_claims[grid])
 
 
 def add_results(command: ArgumentParser) -> None:

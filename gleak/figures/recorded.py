@@ -384,5 +384,7 @@ def _left_out(record: Record) -> list[str]:
 
 def records_of(study: Study, folder: Path, published: Path | None) -> list[Record]:
     """Return the records of a study, one for each recorded scale: ``folder/<study>/<scale>``."""
-    records = [Record(study, scale, folder / study.name / scale, published) for scale in SCALES]
+    records = [
+        Record(study.at(scale), scale, folder / study.name / scale, published) for scale in SCALES
+    ]
     return [record for record in records if read_conditions(record.folder)]

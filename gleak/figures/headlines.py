@@ -172,8 +172,8 @@ def _overview(tables: Sequence[pd.DataFrame]) -> Iterator[str]:
     yield f"# What holds of {number} paper{'' if len(tables) == 1 else 's'}"
     yield (
         "The headline claims of each paper, judged on recorded runs on [parts of the data]"
-        "(index.md) ([how](../guide/verdicts.md)). *Ours* is the rate, median or difference that a claim is "
-        "about, with its 95% interval; *protocol* says what was changed of the paper's. Written "
+        "(index.md) ([how](../guide/verdicts.md)). *Ours* is the rate, median or difference that a "
+        "claim is about, with its 95% interval; *protocol* says what was changed of the paper's. Written "
         "by `gleak results`."
     )
     counts = [

@@ -173,8 +173,8 @@ def _overview(tables: Sequence[pd.DataFrame]) -> Iterator[str]:
     yield (
         "The headline claims of each paper, judged on recorded runs on [parts of the data]"
         "(index.md) ([how](../guide/verdicts.md)). *Ours* is the rate, median or difference that a "
-        "claim is about, with its 95% interval; *protocol* says what was changed of the paper's. Written "
-        "by `gleak results`."
+        "claim is about, with its 95% interval; *protocol* says what was changed of the paper's. "
+        "Written by `gleak results`."
     )
     counts = [
         {"paper": f"[{name.upper()}](#{name})", **Counter(table["verdict"])}

@@ -97,7 +97,7 @@ def study_named(name, scale=SETTINGS.scale):
     """Return a study; on a cluster node, studies are read when they are needed."""
     if name not in STUDIES:
         file = CONFIGURED.get(name, STUDY_FILES / f"{name}.yaml")
-        STUDIES[name] = checked(lambda: load_study(file, [scale]))
+        STUDIES[name] = checked(lambda: load_study(file, [scale]).at(scale))
     return STUDIES[name]
 
 
@@ -122,7 +122,7 @@ def recorded(wildcards):
 @cache
 def planned(name, scale):
     """Return a study without the cells that user-defined networks do not fit; log these once."""
-    study = checked(lambda: study_named(name, scale).at(scale).examined(scale, SETTINGS.data_dir))
+    study = checked(lambda: study_named(name, scale).examined(scale, SETTINGS.data_dir))
     if workflow.is_main_process:
         for grid, refused in study.refused(scale).items():
             for refusal in refused:

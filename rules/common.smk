@@ -48,7 +48,7 @@ STUDY_FILES = Path(workflow.basedir) / "studies"
 # A job on a cluster node reads a study only if it needs one; see `study_of`.
 CONFIGURED = checked(lambda: SETTINGS.study_files(STUDY_FILES))
 STUDIES = {
-    name: checked(lambda: load_study(file, [SETTINGS.scale]))
+    name: checked(lambda: load_study(file, [SETTINGS.scale]).at(SETTINGS.scale))
     for name, file in (CONFIGURED if workflow.is_main_process else {}).items()
 }
 RESULTS = SETTINGS.results_dir

@@ -66,6 +66,7 @@ rule judge:
         tables=reading(lambda part: stage_files.reads_of_verdicts(part)["tables"], part_of()),
         study=study_file,
         published=published,
+        recorded=recorded,
     output:
         csv=verdicts("csv", "values"),
         markdown=f"{STUDY}/expectations.md",

@@ -97,7 +97,7 @@ def study_named(name, scale=SETTINGS.scale):
     """Return a study; on a cluster node, studies are read when they are needed."""
     if name not in STUDIES:
         file = CONFIGURED.get(name, STUDY_FILES / f"{name}.yaml")
-        STUDIES[name] = checked(lambda: load_study(file, [scale]))
+        STUDIES[name] = checked(lambda: load_study(file, [scale]).at(scale))
     return STUDIES[name]
 
 
@@ -110,6 +110,13 @@ def published(wildcards):
     """Return the file with the paper's published numbers, if the study has one."""
     file = study_file(wildcards).parent / "published" / f"{wildcards.study}.csv"
     return [file] if file.exists() else []
+
+
+def recorded(wildcards):
+    """Return the file with the recorded verdicts on a study's headline claims, if it has one."""
+    file = STUDY_FILES.parent / "docs/results" / wildcards.study / "headlines.csv"
+    own = study_file(wildcards).parent == STUDY_FILES
+    return [file] if own and file.exists() else []
 
 
 @cache

@@ -5,18 +5,22 @@ from __future__ import annotations
 import shlex
 import shutil
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from pathlib import Path
 
 from gleak.cli.common import add_config_option, read_settings
 from gleak.cli.completion import offer, studies
 from gleak.cli.study_commands import study_file
 from gleak.core.errors import ArtifactError, GleakError, SpecError, needs_extra
-from gleak.core.settings import Settings
-from gleak.figures import recorded
+from gleak.core.settings import Scale, Settings
+from gleak.figures import headlines, recorded
+from gleak.figures.recorded import Record
+from gleak.figures.verdict_table import HEADLINES, save_headlines
 from gleak.runtime.workflow import Workflow, find_snakefile
 from gleak.studies.study import Study, load_study
 
 RECORDS = Path("docs/results")
+DECIDED = ("holds", "fails", "differs")
 
 
 def add_record(command: ArgumentParser) -> None:
@@ -37,7 +41,7 @@ def run_record(arguments: Namespace) -> int:
         arguments.config, {"scale": arguments.scale} if arguments.scale else {}
     )
     results, scale = settings.results_dir, settings.scale
-    study = load_study(study_file(arguments.study)).examined(scale, settings.data_dir)
+    study = load_study(study_file(arguments.study)).at(scale).examined(scale, settings.data_dir)
     if arguments.hours is not None:
         return _compute(arguments, study, settings)
     grids = arguments.grids or recorded.finished_grids(study, scale, results)
@@ -68,7 +72,7 @@ def _compute(arguments: Namespace, study: Study, settings: Settings) -> int:
     folder = arguments.folder / study.name / settings.scale
     failed: list[Path] = []
     for done in Recorder(study, settings, folder, workflow).run(
-        arguments.grids or [*study.grids], arguments.hours
+        arguments.grids or undecided_first(study, settings.scale, folder), arguments.hours
     ):
         print(f"{done.grid}: {done.added} cells recorded, {done.left} left", flush=True)
         failed += done.failed
@@ -77,8 +81,17 @@ def _compute(arguments: Namespace, study: Study, settings: Settings) -> int:
     return 0
 
 
+def undecided_first(study: Study, scale: Scale, folder: Path) -> list[str]:
+    """Return the grids of a study, first those with the most claims that a record leaves open."""
+    verdicts = Record(study, scale, folder, None).verdicts
+    decided = set(verdicts.loc[verdicts["verdict"].isin(DECIDED), "id"])
+    open_claims = Counter(each.grid for each in study.expectations if each.id not in decided)
+    return sorted(study.grids, key=lambda grid: -open_claims[grid])
+
+
 def add_results(command: ArgumentParser) -> None:
-    offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
+    text = "file or name; default all with a record"
+    offer(command.add_argument("study", nargs="?", metavar="STUDY", help=text), studies)
     _add_folder(command)
 
 
@@ -88,18 +101,28 @@ def _add_folder(command: ArgumentParser) -> None:
 
 
 def run_results(arguments: Namespace) -> int:
-    file = study_file(arguments.study)
+    folder = arguments.folder
+    found = sorted({path.parts[-3] for path in folder.glob(f"*/*/{recorded.CONDITIONS}")})
+    for name in found if arguments.study is None else [arguments.study]:
+        _write_results(study_file(name), folder)
+    print(headlines.write_overview(folder))
+    return 0
+
+
+def _write_results(file: Path, folder: Path) -> None:
+    """Write the pages of the records of a study, and its headlines."""
     study = load_study(file)
     published = file.parent / "published" / f"{study.name}.csv"
     published_numbers = published if published.is_file() else None
-    records = recorded.records_of(study, arguments.folder, published_numbers)
+    records = recorded.records_of(study, folder, published_numbers)
     if not records:
         raise SpecError(
-            f"{arguments.folder / study.name}: nothing is recorded; after a run: "
+            f"{folder / study.name}: nothing is recorded; after a run: "
             f"gleak record {shlex.quote(study.name)}"
         )
+    found = recorded.headlines_of(records)
     for record in records:
         page = record.folder.with_suffix(".md")
-        recorded.write_results(record, page)
+        recorded.write_results(record, page, found)
         print(page)
-    return 0
+    save_headlines(found, folder / study.name / HEADLINES)

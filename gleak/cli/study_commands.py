@@ -18,7 +18,8 @@ from gleak.cli.common import (
 )
 from gleak.cli.completion import offer, studies
 from gleak.core.errors import GleakError, SpecError, nearest
-from gleak.core.settings import Settings
+from gleak.core.numbers import DASH
+from gleak.core.settings import Scale, Settings
 from gleak.studies import estimate, validation
 from gleak.studies.estimate import TOGETHER, Plan, show
 from gleak.studies.machine import Machine, measure_speed, speed_file, write_speed
@@ -66,8 +67,8 @@ def run_validate(arguments: Namespace) -> int:
 def describe_study(study: Study) -> str:
     """Describe the cells of all grids at all scales, the figures and the finished searches."""
     cells = [
-        {"grid": name, **{f"{scale} cells": str(len(grid.cells)) for scale, grid in grids.items()}}
-        for name, grids in study.grids.items()
+        {"grid": name, **{f"{scale} cells": _count(study, name, scale) for scale in study.scales}}
+        for name in study.grids
     ]
     lines = [
         align(cells) if cells else "no grids",
@@ -77,6 +78,11 @@ def describe_study(study: Study) -> str:
         chosen = [scale for scale, search in scales.items() if search.chosen]
         lines.append(f"search {name}: chosen at {', '.join(chosen) or 'no scale'}")
     return "\n".join(lines)
+
+
+def _count(study: Study, grid: str, scale: Scale) -> str:
+    """Return the number of cells of a grid, a dash if the scale does not have it."""
+    return str(len(study.grids[grid][scale].cells)) if grid in study.at(scale).grids else DASH
 
 
 def add_adopt(command: ArgumentParser) -> None:
@@ -130,7 +136,10 @@ def read_studies(arguments: Namespace) -> tuple[Settings, list[Study]]:
     files = [study_file(text) for text in settings.studies]
     if not files:
         raise SpecError(f"{arguments.config} names no studies; name some, as files or names")
-    studies = [load_study(file).examined(settings.scale, settings.data_dir) for file in files]
+    studies = [
+        load_study(file).at(settings.scale).examined(settings.scale, settings.data_dir)
+        for file in files
+    ]
     return settings, studies
 
 

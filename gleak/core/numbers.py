@@ -18,6 +18,8 @@ def format_number(value: float) -> str:
     """Format with four significant digits; two and an exponent below 0.001; a dash for NaN."""
     if math.isnan(value):
         return DASH
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
     if value == 0:
         return "0"
     if not SMALL <= abs(value) < LARGE:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from gleak.core.errors import SpecError
 from gleak.core.yaml_input import read_model
 
-Scale = Literal["quick", "small", "paper"]
+Scale = Literal["quick", "small", "headline", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 NO_GPU_SCALE = "the scale gpu has been removed; use paper on a GPU"
 UNUSABLE = "\0\n{}<"

@@ -7,6 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from gleak.attacks.base import AttackSpec
 from gleak.clients.base import ClientSpec
 from gleak.core.lazy import pandas as pd
 from gleak.figures.intervals import (
@@ -14,19 +17,25 @@ from gleak.figures.intervals import (
     FEWEST,
     Estimate,
     Interval,
+    Means,
+    Medians,
     batches_needed,
     clustered,
-    independent_difference,
-    mean_of,
-    paired_difference,
+    rate_of,
 )
 from gleak.figures.statistics import CELL, average_batches, counted, network_means
-from gleak.metrics.base import MetricSpec
+from gleak.metrics.base import MetricSpec, ScoreSpec
 from gleak.metrics.score_table import UNMATCHED
-from gleak.studies.axis_labels import BLIND, read_metric
+from gleak.studies.axis_labels import BLIND, is_control, read_metric
 from gleak.studies.cell import Cell
 from gleak.studies.claims import ClaimedRange, Expectation, Verdict
 
+ENOUGH = 50
+"""Values from which the interval of a mean holds its confidence; see docs/guide/verdicts.md."""
+DIFFERENCES = {"psnr": 0.5, "ssim": 0.02, "lpips": 0.02, "iterations": 5.0}
+SHARE = 0.05
+"""What a reader would call a difference between two numbers of a metric, and of success rates."""
+SMALLEST_ERROR, HALVINGS = 1e-9, 24
 UNCRAFTED = [level for level in CELL if level not in ("attack", "crafting")]
 
 
@@ -39,11 +48,12 @@ class CellValues:
     """What determines the batches (`shared_batches`)."""
     binary: bool
     client: ClientSpec | None = None
+    attack: AttackSpec | None = None
 
     @property
-    def mean(self) -> float:
-        """Mean over batches."""
-        return float(self.by_batch.mean())
+    def center(self) -> float:
+        """Success rate, or median over batches."""
+        return float(self.by_batch.mean() if self.binary else self.by_batch.median())
 
 
 @dataclass(frozen=True)
@@ -52,40 +62,94 @@ class Evidence:
 
     Args:
         comparison: the range that is claimed.
-        estimate: from all samples; those that an attack did not find have the value of blind.
+        estimate: from all samples; those that an attack did not find have the value of blind. In
+            differences, unless of a control, so has an attack that is not better than blind.
         found: from the samples found only.
         paper: the paper's number, NaN if it has none.
+        mean: of what the paper gives the mean; None if nothing is known of its distribution.
+        margin: what counts as a difference between the paper's number and ours.
     """
 
     comparison: ClaimedRange
     estimate: Estimate
     found: Estimate | None
     paper: float
+    mean: Estimate | None = None
+    margin: float = 0.0
 
 
-def judge(evidence: Sequence[Evidence]) -> Verdict:
+def judge(evidence: Sequence[Evidence], papers_protocol: bool = False) -> Verdict:
     """Return the verdict on a claim.
 
     It holds if every 95% interval is within its range: if one is in truth outside, this happens
     with at most 2.5% (intersection-union test). It fails if any interval is outside its range, at a
-    confidence of 1 - 0.05 / k for k comparisons, as each could by chance (Bonferroni).
+    confidence of 1 - 0.05 / k for k comparisons, as each could by chance (Bonferroni). Under the
+    paper's protocol the claim differs if it does not fail, and if the interval of a mean excludes
+    the paper's number by more than a margin, at the same confidence.
     """
     if not evidence:
         return "no data"
     if min(each.estimate.n for each in evidence) < FEWEST:
         return "cannot tell"
-    return _decide(evidence, lambda e, level: e.interval(level))
+    verdict = _decide(evidence, lambda e, level: e.interval(level))
+    if papers_protocol and verdict != "fails" and _differs(evidence, CONFIDENCE):
+        return "differs"
+    return verdict
+
+
+def error_of(evidence: Sequence[Evidence], verdict: Verdict) -> float:
+    """Return the smallest error at which a verdict stands, for corrections; NaN without verdict.
+
+    The error is one minus the confidence of the intervals, before it is shared out.
+    """
+    stands = {"holds": _holds, "fails": _fails, "differs": _differs}.get(verdict)
+    if stands is None:
+        return math.nan
+    low, high = math.log(SMALLEST_ERROR), math.log(1 - CONFIDENCE)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if stands(evidence, 1 - math.exp(middle)) else (middle, high)
+    return math.exp(high)
 
 
 def _decide(
     evidence: Sequence[Evidence], interval: Callable[[Estimate, float], Interval]
 ) -> Verdict:
-    if all(e.comparison.contains(*interval(e.estimate, CONFIDENCE)) for e in evidence):
+    if _holds(evidence, CONFIDENCE, interval):
         return "holds"
-    stricter = 1 - (1 - CONFIDENCE) / len(evidence)
-    if any(e.comparison.excludes(*interval(e.estimate, stricter)) for e in evidence):
-        return "fails"
-    return "cannot tell"
+    return "fails" if _fails(evidence, CONFIDENCE, interval) else "cannot tell"
+
+
+def _interval(estimate: Estimate, confidence: float) -> Interval:
+    return estimate.interval(confidence)
+
+
+def _holds(
+    evidence: Sequence[Evidence],
+    confidence: float,
+    interval: Callable[[Estimate, float], Interval] = _interval,
+) -> bool:
+    return all(e.comparison.contains(*interval(e.estimate, confidence)) for e in evidence)
+
+
+def _fails(
+    evidence: Sequence[Evidence],
+    confidence: float,
+    interval: Callable[[Estimate, float], Interval] = _interval,
+) -> bool:
+    stricter = 1 - (1 - confidence) / len(evidence)
+    return any(e.comparison.excludes(*interval(e.estimate, stricter)) for e in evidence)
+
+
+def _differs(evidence: Sequence[Evidence], confidence: float) -> bool:
+    """Return True if the interval of a mean excludes the paper's number by more than a margin."""
+    stricter = 1 - (1 - confidence) / len(evidence)
+    return any(
+        not low - each.margin <= each.paper <= high + each.margin
+        for each in evidence
+        if each.mean is not None and not math.isnan(each.paper)
+        for low, high in [each.mean.interval(stricter)]
+    )
 
 
 def needed(evidence: Sequence[Evidence]) -> int | None:
@@ -124,13 +188,27 @@ def values_by_cell(
     cells = rows.drop_duplicates(CELL).set_index(CELL)["cell"]
     return {
         cells[levels]: CellValues(
-            by_batch.droplevel([*CELL]),
+            _once_a_job(by_batch.droplevel([*CELL]), metric, cells[levels]),
             shared_batches(cells[levels]),
             metric.binary,
             cells[levels].specs.get("client"),
+            _attack_of(cells[levels]),
         )
         for levels, by_batch in average_batches(rows, metric, statistic).groupby(level=CELL)
     }
+
+
+def _once_a_job(by_batch: pd.Series, metric: MetricSpec, cell: Cell) -> pd.Series:
+    """Return the values of batches, or one for each network if all its victims share the value."""
+    client = cell.specs.get("client")
+    if not metric.of_job or not isinstance(client, ClientSpec):
+        return by_batch
+    return by_batch.groupby(by_batch.index // client.batches).first().rename_axis("batch")
+
+
+def _attack_of(cell: Cell) -> AttackSpec | None:
+    attack = cell.specs.get("attack")
+    return attack if isinstance(attack, AttackSpec) else None
 
 
 def collect(
@@ -147,18 +225,25 @@ def collect(
         measured: values of the cells of the grid.
         published: the paper's values of these cells, by figure; the first that has all counts.
     """
-    every, found = (
+    metric = read_metric(claim.metric)
+    every, found, above_blind = (
         [None if cell is None else values.get(cell) for cell in cells]
-        for values in (measured.all, measured.found)
+        for values in (measured.all, measured.found, count_as_blind(measured.all, metric))
     )
+    with_control = any(cell is not None and is_control(cell) for cell in cells)
+    margin = SHARE if metric.binary else DIFFERENCES.get(metric.name, 0.0)
     collected = []
     for comparison in claim.comparisons:
-        estimated = estimate(comparison, every)
+        estimated = estimate(
+            comparison, every if with_control or comparison.minus is None else above_blind
+        )
         if estimated is None:
             return []
         effects = (effect(comparison, values) for values in published)
         paper = next((number for number in effects if not math.isnan(number)), math.nan)
-        collected.append(Evidence(comparison, estimated, estimate(comparison, found), paper))
+        mean = mean_estimate(comparison, every)
+        found_only = estimate(comparison, found)
+        collected.append(Evidence(comparison, estimated, found_only, paper, mean, margin))
     return collected
 
 
@@ -177,21 +262,53 @@ def none_above_blind(
     leak. Claims about a mean alone, or about blind itself, are not concerned. The values are those
     of all cells of the grid, with the control; a compared cell that the grid lacks is None.
     """
-
-    def setting(cell: Cell) -> tuple[str, ...]:
-        return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
-
     metric = read_metric(claim.metric)
     compared = [cell for cell in cells if cell is not None and cell in values]
     differences = all(comparison.minus is not None for comparison in claim.comparisons)
-    of_samples = metric.level == "attack" and metric.per == "sample"
-    controls = [cell for cell in values if str(cell.specs.get("attack")) == BLIND]
-    if not (compared and differences and of_samples) or not set(compared).isdisjoint(controls):
+    if not (compared and differences and _measures_quality(metric)) or any(
+        map(is_control, compared)
+    ):
         return False
+    blind = _blind_by_setting(values)
+    return all(_below(values[cell], blind.get(_setting(cell)), metric) for cell in compared)
+
+
+def count_as_blind(values: Mapping[Cell, CellValues], metric: ScoreSpec) -> dict[Cell, CellValues]:
+    """Return values of cells, those of blind where an attack is not better.
+
+    An attacker whose attack is worse than a guess guesses, so what beats it has to beat blind.
+    """
+    if not _measures_quality(metric):
+        return dict(values)
+    blind = _blind_by_setting(values)
+
+    def counted(cell: Cell) -> CellValues:
+        guess = blind.get(_setting(cell))
+        return guess if guess is not None and _below(values[cell], guess, metric) else values[cell]
+
+    return {cell: values[cell] if is_control(cell) else counted(cell) for cell in values}
+
+
+def _measures_quality(metric: ScoreSpec) -> bool:
+    return isinstance(metric, MetricSpec) and metric.per == "sample"
+
+
+def _setting(cell: Cell) -> tuple[str, ...]:
+    return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
+
+
+def _blind_by_setting(values: Mapping[Cell, CellValues]) -> dict[tuple[str, ...], CellValues]:
+    return {
+        _setting(cell): own
+        for cell, own in values.items()
+        if str(cell.specs.get("attack")) == BLIND
+    }
+
+
+def _below(ours: CellValues, blind: CellValues | None, metric: ScoreSpec) -> bool:
+    """Return True if an attack is not better than blind."""
     sign = 1 if metric.better == "higher" else -1
-    blind = {setting(cell): values[cell].mean for cell in controls}
-    levels = [(values[cell].mean, blind.get(setting(cell))) for cell in compared]
-    return all(level is not None and sign * mean <= sign * level for mean, level in levels)
+    return blind is not None and sign * ours.center <= sign * blind.center
 
 
 def shared_batches(cell: Cell) -> Hashable:
@@ -223,32 +340,67 @@ def fill_with_blind(scores: pd.DataFrame, metric: MetricSpec) -> pd.DataFrame:
 
 
 def estimate(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> Estimate | None:
-    """Estimate a mean or a difference from the values of a group; None if there are none.
+    """Estimate a rate, a median or a difference from values of a group; None if there are none.
 
     Differences are paired if the cells share their batches, over the batches that both have.
     """
+    groups = _groups(comparison, values)
+    if not groups:
+        return None
+    arrays, binary = [group.to_numpy() for group in groups], _binary(comparison, values)
+    paired = comparison.minus is not None and len(groups) == 1
+    estimated = rate_of(*arrays, paired=paired) if binary else Medians(tuple(arrays))
+    return clustered(estimated, *_networks(comparison, values, "mean" if binary else "median"))
+
+
+def center_estimate(values: CellValues) -> Estimate:
+    """Return the estimate of a cell's success rate or median."""
+    estimated = estimate(ClaimedRange(0), [values])
+    assert estimated is not None  # a cell has values
+    return estimated
+
+
+def mean_estimate(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> Estimate | None:
+    """Estimate the mean that a paper gives; None if its interval would miss it too often.
+
+    Intervals of success rates are exact; those of other means need `ENOUGH` values.
+    """
+    if _binary(comparison, values):
+        return estimate(comparison, values)
+    groups = _groups(comparison, values)
+    if not groups or min(map(len, groups)) < ENOUGH:
+        return None
+    means = Means(tuple(group.to_numpy() for group in groups))
+    return clustered(means, *_networks(comparison, values, "mean"))
+
+
+def _binary(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> bool:
     first = values[comparison.cell]
-    if comparison.minus is None:
-        return None if first is None else mean_estimate(first)
-    second = values[comparison.minus]
-    if first is None or second is None:
-        return None
-    times, binary = comparison.times, first.binary and comparison.times == 1
+    return first is not None and first.binary and comparison.times == 1
+
+
+def _groups(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> list[pd.Series]:
+    """Return the values that a comparison is about, or their paired differences, or two groups."""
+    first = values[comparison.cell]
+    second = None if comparison.minus is None else values[comparison.minus]
+    if first is None or (comparison.minus is not None and second is None):
+        return []
+    if second is None:
+        return [first.by_batch]
+    subtracted = comparison.times * second.by_batch
     if first.batches != second.batches:
-        groups = [first.by_batch, times * second.by_batch]
-        clients = (first.client, second.client)
-        networks = [network_means(*pair) for pair in zip(groups, clients, strict=True)]
-        ours, theirs = (each.to_numpy() for each in groups)
-        return clustered(independent_difference(ours, theirs, binary), *networks)
-    pairs = pd.concat([first.by_batch, times * second.by_batch], axis=1, join="inner")
-    if pairs.empty:
-        return None
-    ours, theirs = pairs.to_numpy().T
-    change = pairs.iloc[:, 0] - pairs.iloc[:, 1]
-    return clustered(paired_difference(ours, theirs, binary), network_means(change, first.client))
+        return [first.by_batch, subtracted]
+    pairs = pd.concat([first.by_batch, subtracted], axis=1, join="inner")
+    return [] if pairs.empty else [pairs.iloc[:, 0] - pairs.iloc[:, 1]]
 
 
-def mean_estimate(values: CellValues) -> Estimate:
-    """Return the estimate of a cell's mean."""
-    networks = network_means(values.by_batch, values.client)
-    return clustered(mean_of(values.by_batch.to_numpy(), values.binary), networks)
+def _networks(
+    comparison: ClaimedRange,
+    values: Sequence[CellValues | None],
+    center: Literal["mean", "median"],
+) -> list[np.ndarray]:
+    """Return the mean or median of each network in each group of `_groups`."""
+    compared = [values[comparison.cell], values[comparison.minus or comparison.cell]]
+    clients = [each.client for each in compared if each is not None]
+    groups = _groups(comparison, values)
+    return [network_means(*pair, center) for pair in zip(groups, clients, strict=False)]

@@ -1,16 +1,19 @@
-"""Confidence intervals of means, of differences of means, and of success rates.
+"""Confidence intervals of medians, means and success rates, and of their differences.
 
 Every value is that of one batch of true samples (`gleak.figures.statistics.average_batches`);
 batches are drawn independently. Intervals cover other victims of the same model and, in grids with
-several ``networks``, other networks.
+several ``networks``, other networks. Verdicts are on success rates and medians, whose intervals
+hold their confidence whatever the values are distributed like; figures show means.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +26,7 @@ SMALLEST_SPREAD = 0.25
 """Part of the standard error of the values below which that of a resample does not count as less:
 one of nearly equal values would have a studentised mean without bound."""
 POWER = 0.8
-FEWEST, MOST, SHOWN = 5, 10**6, 3
+FEWEST, MOST, SHOWN = 6, 10**6, 3
 """Batches below which no verdict is given, above which no number of batches is, and below which
 figures show no interval."""
 
@@ -35,8 +38,12 @@ class Interval(NamedTuple):
     high: float
 
 
+UNBOUNDED = Interval(-math.inf, math.inf)
+"""Interval of values that are too few to exclude anything."""
+
+
 class Estimate(ABC):
-    """A mean or a difference of means over batches."""
+    """A median, mean or rate over batches, or a difference of two."""
 
     @property
     @abstractmethod
@@ -135,12 +142,72 @@ def _error(*groups: np.ndarray, axis: int = -1) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Medians(Estimate):
+    """Median of one group, or that of the first minus that of an independent second."""
+
+    groups: tuple[np.ndarray, ...]
+    """Values by batch, Shape (n); of paired groups, their differences."""
+
+    @property
+    def value(self) -> float:
+        first, *others = map(np.median, self.groups)
+        return float(first - sum(others))
+
+    @property
+    def n(self) -> int:
+        return min(map(len, self.groups))
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """Compute the interval whose ends are order statistics, as the sign test has it.
+
+        It covers the median of any distribution with at least this confidence; of two groups, both
+        medians (Bonferroni). Unbounded if there are too few batches, as below six at 95%.
+        """
+        level = 1 - (1 - confidence) / len(self.groups)
+        return _difference(*(median_interval(group, level) for group in self.groups))
+
+    def at(self, n: int, confidence: float) -> Interval:
+        level = 1 - (1 - confidence) / len(self.groups)
+        rank = _median_rank(n, level)
+        if rank < 1:
+            return UNBOUNDED
+        shares = [rank / (n + 1), 1 - rank / (n + 1)]
+        return _difference(*(Interval(*np.quantile(group, shares)) for group in self.groups))
+
+    def error_at(self, n: int) -> float:
+        """Compute half the range of the values within one standard error of the median's rank."""
+        shares = np.clip([0.5 - 0.5 / n**0.5, 0.5 + 0.5 / n**0.5], 0, 1)
+        squares = [(np.ptp(np.quantile(group, shares)) / 2) ** 2 for group in self.groups]
+        return float(sum(squares) ** 0.5)
+
+
+def median_interval(values: np.ndarray, confidence: float) -> Interval:
+    """Compute the interval of a median from order statistics; unbounded for too few values."""
+    rank = _median_rank(len(values), confidence)
+    if rank < 1:
+        return UNBOUNDED
+    ordered = np.sort(values)
+    return Interval(float(ordered[rank - 1]), float(ordered[-rank]))
+
+
+@cache
+def _median_rank(n: int, confidence: float) -> int:
+    """Return the rank of the value below which the median is in at most half of the error."""
+    return int(scipy.stats.binom.ppf((1 - confidence) / 2, n, 0.5))
+
+
+def _difference(first: Interval, second: Interval | None = None) -> Interval:
+    """Return the interval of a first number minus a second one, which is zero if there is none."""
+    return Interval(first.low - second.high, first.high - second.low) if second else first
+
+
+@dataclass(frozen=True)
 class Rates(Estimate):
     """Success rate of one group, or that of the first minus that of an independent second."""
 
     rates: tuple[float, ...]
     numbers: tuple[int, ...]
-    """Batches of each group; their values are 0 or 1, or all equal."""
+    """Batches of each group; the value of each is 0 or 1, or the share of its samples."""
 
     @property
     def value(self) -> float:
@@ -156,11 +223,8 @@ class Rates(Estimate):
         The intervals of two independent rates cover both with the product of their confidences.
         """
         confidence **= 1 / len(self.rates)
-        first, *second = [
-            clopper_pearson(rate * n, n, confidence)
-            for rate, n in zip(self.rates, self.numbers, strict=True)
-        ]
-        return Interval(first.low - second[0].high, first.high - second[0].low) if second else first
+        pairs = zip(self.rates, self.numbers, strict=True)
+        return _difference(*(clopper_pearson(rate * n, n, confidence) for rate, n in pairs))
 
     def at(self, n: int, confidence: float) -> Interval:
         return replace(self, numbers=(n,) * len(self.rates)).interval(confidence)
@@ -217,7 +281,7 @@ class Clustered(Estimate):
     batches: Estimate
     """The same estimate as if batches were independent."""
     networks: Means
-    """The same estimate from the mean of each network."""
+    """The same estimate from the mean, or median, of each network."""
 
     @property
     def value(self) -> float:
@@ -230,8 +294,8 @@ class Clustered(Estimate):
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Compute the smallest interval that contains those over batches and over networks.
 
-        Over networks it is Student's: means of several batches are nearly normal. It is the wider
-        one if networks differ; if they are few and their means happen to be equal, it is not.
+        Over networks it is Student's: means or medians of several batches are nearly normal. It is
+        the wider one if networks differ; if they are few and happen to be equal, it is not.
         """
         networks = self.networks.at(self.networks.n, confidence)
         return _hull(self.batches.interval(confidence), networks)
@@ -263,32 +327,30 @@ def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
     return Interval(float(low), float(high))
 
 
+def rate_of(first: np.ndarray, *second: np.ndarray, paired: bool = False) -> Estimate:
+    """Return the estimate of a success rate, or of that of a second group subtracted.
+
+    Args:
+        first: the value of each batch, 0 or 1 or the share of its samples.
+        second: those of the second group, if there is one.
+        paired: the values are differences of two rates of the same batches.
+    """
+    if paired:
+        gained, lost = np.maximum(first, 0).mean(), np.maximum(-first, 0).mean()
+        return PairedRates(float(gained), float(lost), len(first))
+    groups = (first, *second)
+    return Rates(tuple(float(each.mean()) for each in groups), tuple(map(len, groups)))
+
+
 def mean_of(values: np.ndarray, binary: bool) -> Estimate:
     """Return the estimate of a mean of batches; binary: the metric of a sample is 0 or 1."""
-    if binary and _exact(values):
-        return Rates((float(values.mean()),), (len(values),))
-    return Means((values,))
+    return rate_of(values) if binary else Means((values,))
 
 
 def paired_difference(first: np.ndarray, second: np.ndarray, binary: bool) -> Estimate:
     """Return the estimate of the mean of first minus second, of the same batches in one order."""
     change = first - second
-    if binary and ((_exact(first) and _exact(second)) or np.ptp(change) == 0):
-        gained, lost = np.maximum(change, 0).mean(), np.maximum(-change, 0).mean()
-        return PairedRates(float(gained), float(lost), len(change))
-    return Means((change,))
-
-
-def independent_difference(first: np.ndarray, second: np.ndarray, binary: bool) -> Estimate:
-    """Return the estimate of the mean of first minus that of second, of different batches."""
-    if binary and _exact(first) and _exact(second):
-        return Rates((float(first.mean()), float(second.mean())), (len(first), len(second)))
-    return Means((first, second))
-
-
-def _exact(values: np.ndarray) -> bool:
-    """Return True if success rates have exact intervals: of successes, or of equal shares."""
-    return bool(np.isin(values, (0, 1)).all() or np.ptp(values) == 0)
+    return rate_of(change, paired=True) if binary else Means((change,))
 
 
 def batches_needed(decided: Callable[[int], bool]) -> int | None:
@@ -301,8 +363,8 @@ def batches_needed(decided: Callable[[int], bool]) -> int | None:
 def clustered(estimate: Estimate, *networks: np.ndarray) -> Estimate:
     """Return an estimate that accounts for networks, if there are several of them.
 
-    ``networks`` are the means of each network, or their differences: of a difference of two
-    independent groups, of each group.
+    ``networks`` are the means or medians of each network, or of their differences: of a difference
+    of two independent groups, of each group.
     """
     return Clustered(estimate, Means(networks)) if min(map(len, networks)) > 1 else estimate
 

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pandas as pd
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import GleakError
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.numbers import format_number, format_value
+from gleak.figures.claim_protocol import BOUND_TO, changes, describe_protocol
 from gleak.figures.evidence import (
+    CellValues,
     Evidence,
     GridValues,
+    center_estimate,
     collect,
+    error_of,
     judge,
     measure,
     needed,
     none_above_blind,
 )
-from gleak.figures.intervals import FEWEST
+from gleak.figures.intervals import CONFIDENCE, FEWEST
 from gleak.figures.leaks import NO_CONTROL, UNDER_ATTACKED, Finding, find_leaks
 from gleak.figures.published import empty_published, published_values, read_published
 from gleak.figures.statistics import (
@@ -37,10 +43,11 @@ from gleak.figures.statistics import (
     refusals,
     summarise,
 )
+from gleak.figures.verdict_table import read_headlines, tabulate_recorded, tabulate_verdicts
 from gleak.metrics.score_table import read_scores
 from gleak.studies.axis_labels import BLIND, CONTROLS, AxisLabels, read_metric
 from gleak.studies.cell import Cell, levels_of
-from gleak.studies.claims import Expectation, Hides, Verdict
+from gleak.studies.claims import Bound, Expectation, Hides, Verdict
 from gleak.studies.grid import Grid
 from gleak.studies.study import Study
 
@@ -48,21 +55,36 @@ logger = logging.getLogger(__name__)
 
 CLAIM = ["id", "level", "claim", "source"]
 EVIDENCE = ["compared", "paper", "ours", "interval", "found", "n", "verdict", "needed"]
-COLUMNS = [*CLAIM, "group", "measured", *EVIDENCE]
+AFTER = ["protocol", "corrected"]
+COLUMNS = [*CLAIM, "group", "measured", *EVIDENCE, *AFTER]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NUMBERS = EVIDENCE[:5]
-HEADINGS = ["verdict", "claim", "source", "cells", "metric", "measured", *NUMBERS, "n", "figures"]
+ERROR = "error"
+OURS = "ours"
 NO_NUMBER = "none"
 """In place of the number of victims that would do: the estimate is at the end of the range."""
 STRONGER = "stronger attacks"
 """In place of the number of victims: no compared attack is above blind."""
 CONTROL = "a weaker strength that leaks"
 """In place of the number of victims: without it a defence is not said to hide."""
+OWN_PROTOCOL = "the paper's data, network and metric"
+"""In place of the number of victims: the bound is the paper's, about something else."""
+LONGER = "longer searches"
+"""In place of the number of victims: a cost is compared that the budget decides."""
+BEYOND_CHANCE = "more than chance"
+"""In place of the number of victims: what is compared may be chance."""
+SURVIVES: Mapping[bool, str] = {True: "stands", False: "does not stand"}
+"""Whether a verdict stands with Holm's correction over the claims of its study."""
+COSTS = {"iterations": "iterations", "evaluations": "evaluations"}
+"""Metrics of a search's cost -> the budget that ends it."""
 TOLD = {
     NO_NUMBER: "no number of victims would",
     STRONGER: "no attack is above blind; stronger ones would",
     UNDER_ATTACKED: "under-attacked: the same victims leak more under a stronger defence",
     CONTROL: "a weaker strength of the same defence that is known to leak would",
+    OWN_PROTOCOL: "the bound is about other data, another network or another metric in the paper",
+    LONGER: "its budget ended at least half of the searches; longer ones would",
+    BEYOND_CHANCE: "a mean is within reach of chance",
 }
 """What a verdict needs -> the same in a sentence."""
 
@@ -73,6 +95,7 @@ def judge_study(
     scores: Mapping[str, Path],
     folder: Path,
     published: Path | None = None,
+    recorded: Path | None = None,
 ) -> pd.DataFrame:
     """Check every expectation of a study against our scores, and return the table of verdicts.
 
@@ -85,6 +108,7 @@ def judge_study(
         scores: grid -> its table (`gleak.figures.tabulate`).
         folder: of the outputs.
         published: the paper's values; None if there are none.
+        recorded: the recorded verdicts on its headline claims; None if there are none.
 
     Raises:
         GleakError: if a gate does not hold, after all files are written.
@@ -96,7 +120,7 @@ def judge_study(
     texts = {
         "csv": table.to_csv(index=False, lineterminator="\n"),
         "md": f"{verdicts_in_markdown(table)}\n",
-        "html": write_page(study, scale, table),
+        "html": write_page(study, scale, table, recorded),
     }
     for suffix, text in texts.items():
         with atomic(folder / f"expectations.{suffix}") as temporary:
@@ -121,7 +145,8 @@ def judge_claims(
     the claim, one after another with semicolons, ``compared``, the number ``paper`` gives, ``ours``
     with its 95% ``interval``, where samples not found count as blind, and ``found`` without these;
     ``n``, the victims with different samples; ``verdict``; ``needed``, the victims that would do if
-    it is "cannot tell", or "stronger attacks" if none that is compared is above blind.
+    it is "cannot tell", or what else; ``protocol``, the paper's or what was changed; ``corrected``,
+    whether the verdict stands with Holm's correction.
 
     Args:
         study: with the expectations.
@@ -130,13 +155,18 @@ def judge_claims(
         published: the paper's values (`gleak.figures.published`).
     """
     blank = dict.fromkeys(COLUMNS, "")
+    papers = {claim.id: claim.metric for claim in study.claims("paper")}
     rows = [
         {**blank, **claim.model_dump(include=set(CLAIM)), **verdict}
         for claim in study.claims(scale)
         for verdict in _verdicts(
-            claim,
+            Judged(
+                claim,
+                study.grid(claim.grid, scale),
+                study.grid(claim.grid, "paper"),
+                papers[claim.id],
+            ),
             tables[claim.grid],
-            study.grid(claim.grid, scale),
             [
                 published[published["figure"] == name]
                 for name, figure in study.figures.items()
@@ -144,21 +174,53 @@ def judge_claims(
             ],
         )
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    table = pd.DataFrame(rows, columns=[*COLUMNS, ERROR])
+    table["corrected"] = holm(table[ERROR])
+    return table[COLUMNS]
+
+
+def holm(errors: pd.Series) -> pd.Series:
+    """Return whether verdicts stand with Holm's correction; "" for those that are none.
+
+    Args:
+        errors: smallest error at which each verdict stands; NaN where there is none, of which the
+            number counts too.
+    """
+    ordered = errors.fillna(1.0).sort_values(kind="stable")
+    allowed = (1 - CONFIDENCE) / (len(ordered) - np.arange(len(ordered)))
+    stands = pd.Series((ordered <= allowed).cummin(), ordered.index).reindex(errors.index)
+    return stands.map(SURVIVES).where(errors.notna(), "")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with the grid that is judged, the same at the paper's scale, and its metric there."""
+
+    claim: Expectation
+    grid: Grid
+    paper: Grid
+    metric: str
+
+    def changes(self, cells: Sequence[Cell | None]) -> dict[str, list[str]]:
+        """Return what was changed of the paper's protocol in some cells."""
+        there = [cell for cell in cells if cell is not None]
+        names, theirs = self.grid.names, self.paper.names
+        return changes(there, names, theirs, self.claim.metric, self.metric)
 
 
 def _verdicts(
-    claim: Expectation, scores: pd.DataFrame, grid: Grid, published: Sequence[pd.DataFrame]
+    judged: Judged, scores: pd.DataFrame, published: Sequence[pd.DataFrame]
 ) -> Iterator[Row]:
     """Yield one verdict per group; a single one without data if the grid has no such cells.
 
     The paper's values are those of each figure that shows the grid.
     """
+    claim, grid = judged.claim, judged.grid
     names = grid.names
     joined = join_cells(scores, names)
     groups = claim.groups(names, cells_of(joined))
     if not groups:
-        yield _describe([], [])
+        yield _describe([], [], papers_protocol=False)
         return
     measured, reasons = measure(claim, joined), refusals(scores)
     metric = str(read_metric(claim.metric))
@@ -174,10 +236,12 @@ def _verdicts(
             published_values(compared, metric, claim.statistic, table, names) for table in published
         ]
         evidence = collect(claim, compared, measured, papers)
-        verdict = _describe(evidence, labels)
-        if evidence and (missing := _missing(claim, compared, measured, findings)):
-            verdict |= {"verdict": "cannot tell", "needed": missing}
+        changed = judged.changes(compared)
+        verdict = _describe(evidence, labels, papers_protocol=claim.of_paper and not changed)
+        if evidence and (missing := _missing(claim, compared, measured, findings, changed)):
+            verdict |= {"verdict": "cannot tell", "needed": missing, ERROR: math.nan}
         yield {
+            "protocol": describe_protocol(changed) if claim.of_paper else OURS,
             "group": ", ".join(names.heading(lv, cells[0].specs[lv]) for lv in heading),
             "measured": _list_means(labels, compared, measured, reasons),
             **verdict,
@@ -189,10 +253,20 @@ def _missing(
     compared: Sequence[Cell | None],
     measured: GridValues,
     findings: Mapping[Cell, Finding],
+    changed: Collection[str],
 ) -> str:
     """Return what a claim needs besides victims before there is a verdict, "" for nothing."""
+    bound = claim.of_paper and isinstance(claim, Bound) and not claim.transfers
+    if bound and not set(BOUND_TO).isdisjoint(changed):
+        return OWN_PROTOCOL
     if none_above_blind(claim, compared, measured.all):
         return STRONGER
+    values = [measured.all[cell] for cell in compared if cell is not None and cell in measured.all]
+    if any(_ended_by_budget(claim, each) for each in values):
+        return LONGER
+    chance = claim.chance
+    if isinstance(chance, float) and any(_is_chance(chance, each) for each in values):
+        return BEYOND_CHANCE
     found = [findings[cell] for cell in compared if cell is not None and cell in findings]
     if any(finding.leak == UNDER_ATTACKED for finding in found):
         return UNDER_ATTACKED
@@ -200,9 +274,26 @@ def _missing(
     return CONTROL if hidden and any(each.reason == NO_CONTROL for each in found) else ""
 
 
-def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, object]:
-    """Return the texts of `EVIDENCE`."""
-    verdict = judge(evidence)
+def _ended_by_budget(claim: Expectation, values: CellValues) -> bool:
+    """Return True if a search's cost is compared that its budget ended for half of the victims."""
+    field = COSTS.get(read_metric(claim.metric).name)
+    if field is None or values.attack is None:
+        return False
+    cost = values.attack.cost().evaluations
+    budget = cost if field == "evaluations" else getattr(values.attack, field, math.inf)
+    return values.center >= budget > 0
+
+
+def _is_chance(chance: float, values: CellValues) -> bool:
+    low, high = center_estimate(values).interval()
+    return low <= chance <= high
+
+
+def _describe(
+    evidence: Sequence[Evidence], labels: Sequence[str], papers_protocol: bool
+) -> dict[str, object]:
+    """Return the texts of `EVIDENCE`, and the smallest error at which the verdict stands."""
+    verdict = judge(evidence, papers_protocol)
     if not evidence:
         return {"verdict": verdict}
     texts: dict[str, list[str]] = {name: [] for name in NUMBERS}
@@ -224,7 +315,8 @@ def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, 
         number = None if n == 1 else needed(evidence)
         advice = f"at least {FEWEST}" if n == 1 else NO_NUMBER if number is None else str(number)
     joined = {key: "; ".join(several) for key, several in texts.items()}
-    return {**joined, "n": n, "verdict": verdict, "needed": advice}
+    error = error_of(evidence, verdict)
+    return {**joined, "n": n, "verdict": verdict, "needed": advice, ERROR: error}
 
 
 def find_compared(
@@ -251,7 +343,7 @@ def _list_means(
     for label, cell in zip(labels, cells, strict=True):
         values = None if cell is None else measured.all.get(cell)
         reason = "" if cell is None else reasons.get(tuple(levels_of(cell).values()), "")
-        mean = math.nan if values is None else values.mean
+        mean = math.nan if values is None else values.center
         texts.append(f"{label} {format_value(mean, reason)}".strip())
     return ", ".join(texts)
 
@@ -263,8 +355,11 @@ def verdicts_in_markdown(table: pd.DataFrame) -> str:
     return table_in_markdown(table[[*first, *others, "id"]].astype(str).map(to_markdown))
 
 
-def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
-    """Return a page with a sentence of counts and one row per comparison of `judge_claims`."""
+def write_page(study: Study, scale: str, table: pd.DataFrame, recorded: Path | None = None) -> str:
+    """Return a page with a sentence of counts and one row per verdict of `judge_claims`.
+
+    It begins with the recorded headlines if there are any, and the run's verdicts beside them.
+    """
     title = escape(f"{study.name.upper()}: {study.title}")
     number = table["verdict"].value_counts()
     counts = ", ".join(f"{verdict}: {number.get(verdict, 0)}" for verdict in VERDICTS)
@@ -280,30 +375,26 @@ def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
         f" Cannot tell: there are fewer than {FEWEST} victims (a trained model counts as one), or "
         f"the interval is on both sides of what is claimed;{advice}"
     )
+    headlines = ""
+    if recorded is not None:
+        told = tabulate_recorded(read_headlines(recorded), table, scale)
+        headlines = f'<section class="headlines">\n<h2>{title}</h2>\n{told}\n</section>\n'
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f"<section>\n<h2>{title}</h2>\n<p>{escape(study.paper)}. {len(table)} comparisons at the "
-        f"scale {scale} ({counts}).{why if len(waiting) else ''}</p>\n"
+        f"{headlines}<section>\n<h2>{title}</h2>\n<p>{escape(study.paper)}. {len(table)} "
+        f"comparisons at the scale {scale} ({counts}).{why if len(waiting) else ''}</p>\n"
         f"{_tabulate(study, scale, table)}\n</section>\n</html>\n"
     )
 
 
 def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
-    """Return the table as HTML."""
+    """Return the table as HTML, with links to the figures."""
     claims = study.claims(scale)
     links = {claim.id: _links(study, claim.grid) for claim in claims}
     metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
-    verdicts = [
-        f'<span class="{verdict.split()[0]}">{verdict}</span>'
-        + (f" ({describe_needed(needed)})" if needed else "")
-        for verdict, needed in zip(table["verdict"], table["needed"], strict=True)
-    ]
-    texts = table.assign(cells=table["group"], metric=table["id"].map(metrics))
-    texts = texts[["claim", "source", "cells", "metric", "measured", *NUMBERS]].map(escape)
-    texts[NUMBERS] = texts[NUMBERS].apply(lambda column: column.str.replace("; ", "<br>"))
-    rows = texts.assign(verdict=verdicts, n=table["n"], figures=table["id"].map(links))
-    shown = rows[HEADINGS].rename(columns={"interval": "95% interval", "found": "found only"})
-    return str(shown.to_html(escape=False, index=False, border=0, justify="left"))
+    needed = [describe_needed(text) if text else "" for text in table["needed"]]
+    told = table.assign(metric=table["id"].map(metrics), needed=needed)
+    return tabulate_verdicts(told, {"figures": lambda row: links[row["id"]]})
 
 
 def describe_needed(needed: str) -> str:

@@ -65,13 +65,13 @@ class Setting:
         return difference
 
     def leaked(self, defense: Spec) -> CellValues:
-        """Return the attack's values, or those of blind if the mean of these is better.
+        """Return the attack's values, or those of blind if these are better (`CellValues.center`).
 
         Whether an attack is worth more than a guess in a setting as a whole, an attacker finds out
         with samples of his own. The better one of both for each victim takes the true samples.
         """
         ours, blind = self.values[defense], self.blind[defense]
-        return ours if ours.mean >= blind.mean else blind
+        return ours if ours.center >= blind.center else blind
 
 
 def find_leaks(

@@ -25,11 +25,21 @@ from gleak.core.errors import ArtifactError
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.settings import SCALES, Scale, Settings
 from gleak.core.yaml_input import load_mapping, read_model
+from gleak.figures.canvas.forest import draw_forest
 from gleak.figures.canvas.tables import table_in_page
 from gleak.figures.draw import differing_cells, draw
-from gleak.figures.judge import VERDICTS, judge_claims, verdicts_in_markdown
+from gleak.figures.headlines import (
+    choose_headlines,
+    compare,
+    count,
+    in_page,
+    in_words,
+    list_headlines,
+)
+from gleak.figures.judge import judge_claims
 from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import refusals
+from gleak.figures.verdict_table import tabulate_verdicts
 from gleak.metrics.score_table import read_scores
 from gleak.runtime import provenance
 from gleak.studies.cell import Cell, Paths, levels_of
@@ -48,6 +58,8 @@ from gleak.studies.study import Study
 
 SUFFIX = ".csv.gz"
 CONDITIONS = "conditions.yaml"
+HEADLINES = "headlines"
+"""Stem of the picture of the headline claims."""
 LETTERS = 12  # of a digest
 LAST_LEVEL = {"training": model_of, "crafting": parameters_of, "attack": reconstruction_of}
 """Last level of a cell -> the file that its last job makes."""
@@ -179,16 +191,21 @@ def record_picture(study: Study, figure: str, scale: Scale, results: Path, folde
 
     Return False if the run has not drawn it, or if it is drawn from scores.
     """
-    from PIL import Image
-
     part = StudyPart(study, scale, "figure", figure)
     drawn = path_of(Made("draw", "bitmap", part), results)
     if study.figure(figure).needs != "reconstructions" or not drawn.is_file():
         return False
     folder.mkdir(parents=True, exist_ok=True)
+    _copy_picture(drawn, folder)
+    return True
+
+
+def _copy_picture(drawn: Path, folder: Path) -> None:
+    """Copy a picture in 256 colours."""
+    from PIL import Image
+
     with Image.open(drawn) as picture, atomic(folder / drawn.name) as temporary:
         picture.convert("RGB").quantize(256).save(temporary, format="PNG", optimize=True)
-    return True
 
 
 @dataclass(frozen=True)
@@ -217,15 +234,35 @@ class Record:
             if not differing_cells(table, self.study.grid(name, self.scale))
         }
 
+    @cached_property
+    def verdicts(self) -> pd.DataFrame:
+        """Verdicts on the claims whose grids are recorded as they are declared now."""
+        tables = self.current
+        judged = [claim for claim in self.study.expectations if claim.grid in tables]
+        study = replace(self.study, expectations=judged)
+        papers = empty_published() if self.published is None else read_published(self.published)
+        return in_words(study, self.scale, judge_claims(study, self.scale, tables, papers))
+
     def table(self, grid: str) -> Path:
         """Return the file with the scores of a grid."""
         return self.folder / f"{grid}{SUFFIX}"
 
 
-def write_results(record: Record, page: Path) -> None:
+def headlines_of(records: Sequence[Record]) -> pd.DataFrame:
+    """Return the verdicts on the headline claims of a study, from its records; at least one."""
+    by_scale = {record.scale: record.verdicts for record in records}
+    return choose_headlines(records[0].study, by_scale)
+
+
+def write_results(record: Record, page: Path, headlines: pd.DataFrame | None = None) -> None:
     """Write the page of a record, and the pictures that it shows beside the record.
 
     The page, in Markdown, is in the folder that contains that of the record.
+
+    Args:
+        record: its scores.
+        page: the file.
+        headlines: of all records of the study, by `headlines_of`; None: of this one.
 
     Raises:
         ArtifactError: nothing is recorded, or a table is missing.
@@ -242,23 +279,33 @@ def write_results(record: Record, page: Path) -> None:
         f"{to_markdown(study.paper)}. Written by `make results STUDY={study.name}` from the scores "
         f"in [{record.folder.name}/]({record.folder.name}/{CONDITIONS}); comments are in the notes."
     )
-    parts = [head, *_judge(record), *_draw(record), *_describe(record), *_left_out(record)]
+    shown = headlines_of([record]) if headlines is None else headlines
+    parts = [head, *_open(record, shown), *_draw(record), *_judge(record), *_describe(record)]
     with atomic(page) as temporary:
-        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        temporary.write_text("\n\n".join([*parts, *_left_out(record)]) + "\n", encoding="utf-8")
+
+
+def _open(record: Record, headlines: pd.DataFrame) -> Iterator[str]:
+    """Yield the section of the headline claims: a picture, and each in words."""
+    if headlines.empty:
+        return
+    yield "## Headline claims"
+    yield count(headlines["verdict"])
+    if rows := compare(record.study, headlines):
+        with TemporaryDirectory() as place:
+            draw_forest(rows, Path(place, HEADLINES))
+            _copy_picture(Path(place, f"{HEADLINES}.png"), record.folder)
+        yield f"![Headline claims]({record.folder.name}/{HEADLINES}.png)"
+    yield list_headlines(headlines)
 
 
 def _judge(record: Record) -> list[str]:
-    """Return the verdicts on the claims whose grids are recorded as they are declared now."""
-    tables = record.current
-    judged = [claim for claim in record.study.expectations if claim.grid in tables]
-    study = replace(record.study, expectations=judged)
-    papers = empty_published() if record.published is None else read_published(record.published)
-    verdicts = judge_claims(study, record.scale, tables, papers)
-    counts = verdicts["verdict"].value_counts()
+    """Return the section with the verdicts on all claims."""
+    verdicts = record.verdicts
     return [
-        "## Verdicts",
-        ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in VERDICTS) + ".",
-        verdicts_in_markdown(verdicts.drop(columns="level")),
+        "## All claims",
+        count(verdicts["verdict"]),
+        in_page(tabulate_verdicts(verdicts)),
     ]
 
 
@@ -337,5 +384,7 @@ def _left_out(record: Record) -> list[str]:
 
 def records_of(study: Study, folder: Path, published: Path | None) -> list[Record]:
     """Return the records of a study, one for each recorded scale: ``folder/<study>/<scale>``."""
-    records = [Record(study, scale, folder / study.name / scale, published) for scale in SCALES]
+    records = [
+        Record(study.at(scale), scale, folder / study.name / scale, published) for scale in SCALES
+    ]
     return [record for record in records if read_conditions(record.folder)]

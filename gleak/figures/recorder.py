@@ -156,7 +156,8 @@ class Recorder:
         """Compute cells and append those that are finished; return the files that are missing."""
         known = self._table(grid.name)
         controls = _controls(piece, known, grid)
-        truths = {cell.upto("defense") for cell in piece} & {*grid.truths}
+        attacked = [cell for cell in piece if cell.end == "attack"]
+        truths = {cell.upto("defense") for cell in attacked} & {*grid.truths}
         made = {_key(levels_of(cell)): _scores(grid, cell) for cell in [*controls, *piece]}
         lacking = {_key(levels_of_truth(cell)): cell for cell in truths}
         for key in lacking.keys() - _cells_in(known):

@@ -149,8 +149,10 @@ def average_batches(
     return values.groupby(BATCH)["value"].mean()
 
 
-def network_means(batches: pd.Series, client: ClientSpec | None) -> np.ndarray:
-    """Compute the mean of each network from values by the number of the batch; Shape (networks).
+def network_means(
+    batches: pd.Series, client: ClientSpec | None, center: Literal["mean", "median"] = "mean"
+) -> np.ndarray:
+    """Compute the mean or median of each network from values by batch; Shape (networks).
 
     A grid with several ``networks`` numbers the batches of the first, then those of the second, and
     so on (`gleak.figures.tabulate`). Without clients networks are the batches: empty.
@@ -158,7 +160,7 @@ def network_means(batches: pd.Series, client: ClientSpec | None) -> np.ndarray:
     if client is None:
         return np.empty(0)
     networks = batches.index.get_level_values("batch") // client.batches
-    return batches.groupby(networks).mean().to_numpy()
+    return batches.groupby(networks).agg(center).to_numpy()
 
 
 def _victim_statistic(metric: MetricSpec, statistic: str) -> str:

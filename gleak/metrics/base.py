@@ -76,7 +76,8 @@ class ScoreSpec(Spec):
     """Base of all metrics.
 
     ``level`` is the last level of the cells it is computed for. ``binary`` is True if every value
-    is 0 or 1, so that the mean is a success rate.
+    is 0 or 1, so that the mean is a success rate. ``of_job`` is True if all victims of a job have
+    one value.
     """
 
     kind: ClassVar[str] = "metric"
@@ -84,6 +85,7 @@ class ScoreSpec(Spec):
     unit: ClassVar[str] = "1"
     better: ClassVar[Literal["higher", "lower"]] = "lower"
     binary: ClassVar[bool] = False
+    of_job: ClassVar[bool] = False
 
     @property
     def weights(self) -> frozenset[str]:

@@ -78,6 +78,7 @@ class Seconds(MetricSpec):
     """
 
     per = "victim"
+    of_job = True
     unit = "s"
 
     def measure(self, comparison: Comparison) -> np.ndarray:
@@ -94,6 +95,7 @@ class PeakMemory(MetricSpec):
     """
 
     per = "victim"
+    of_job = True
     unit = "MB"
 
     def measure(self, comparison: Comparison) -> np.ndarray:

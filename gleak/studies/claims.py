@@ -16,13 +16,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gleak.core.errors import SpecError
+from gleak.core.settings import Scale
 from gleak.core.spec import Spec
 from gleak.studies.axis_labels import BLIND, AxisLabels, is_control, read_metric
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.figure_spec import Over, as_list, merge_controls
 from gleak.studies.gates import DEFENSE
 
-Verdict = Literal["holds", "fails", "cannot tell", "no data"]
+Verdict = Literal["holds", "fails", "differs", "cannot tell", "no data"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ class Expectation(BaseModel):
         where: level: spec or several, to judge only part of the grid.
         level: a failed gate stops the run after everything is written.
         claim: the paper's claim, in one line.
-        source: of the claim in the paper.
+        source: of the claim in the paper; begins with "ours" if it is none of the paper.
+        chance: value of the metric without information, at each scale if it depends on it; what is
+            within reach of it decides nothing.
+        headline: it is one of the claims on which the abstract of the paper stands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,6 +87,21 @@ class Expectation(BaseModel):
     level: Literal["informational", "gate"] = "informational"
     claim: str
     source: str
+    chance: float | dict[Scale, float] | None = None
+    headline: bool = False
+
+    def at(self, scale: str, instead: Mapping[str, str]) -> Self:
+        """Return the claim at a scale, on the metric that is measured there."""
+        chance = self.chance
+        if isinstance(chance, dict):
+            chance = next((level for known, level in chance.items() if known == scale), None)
+        metric = instead.get(self.metric, self.metric)
+        return self.model_copy(update={"metric": metric, "chance": chance})
+
+    @property
+    def of_paper(self) -> bool:
+        """True if the paper claims it."""
+        return not self.source.lower().startswith("ours")
 
     @property
     def compared(self) -> tuple[str, list[str]]:
@@ -285,8 +304,14 @@ class Hides(Expectation):
 
 
 class Bound(Expectation):
-    """The mean of each cell is at least or at most a number."""
+    """The rate or median of each cell is at least or at most a number.
 
+    Args:
+        transfers: why a number of the paper is a bound for other data, networks or metrics, too.
+            Without it there is no verdict on these.
+    """
+
+    transfers: str = ""
     at_least: float = -math.inf
     at_most: float = math.inf
 

@@ -322,7 +322,8 @@ STAGES: dict[str, Stage] = {
             minutes=10,
             reads=reads_of_verdicts,
             code="gleak.figures.judge",
-            reads_else="the tables of all grids, the study, the published numbers",
+            reads_else="the tables of all grids, the study, the published numbers, the recorded "
+            "headlines",
         ),
     )
 }

@@ -64,6 +64,7 @@ class Study:
         expectations: claims, in the order of the file.
         searches: name -> scale -> search.
         metrics: scale -> metrics of figures and claims -> those that are measured in their place.
+        absent: scale -> grids that it does not have.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Study:
     expectations: list[Expectation]
     searches: Mapping[str, Mapping[str, SpecSearch]]
     metrics: Mapping[str, Instead] = field(default_factory=dict)
+    absent: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def grid(self, name: str, scale: str) -> Grid:
         """Return a grid at a scale.
@@ -88,6 +90,25 @@ class Study:
             for search in grid.searches.values():
                 search.check_choice()
         return grid
+
+    @property
+    def scales(self) -> list[Scale]:
+        """Scales that have a grid."""
+        return [scale for scale in SCALES if {*self.grids} - self.absent.get(scale, frozenset())]
+
+    def at(self, scale: str) -> Study:
+        """Return the study with the grids that a scale has, their figures and claims."""
+        absent = self.absent.get(scale)
+        if not absent:
+            return self
+        grids = {name: grid for name, grid in self.grids.items() if name not in absent}
+        drawn = {
+            name: figure
+            for name, figure in self.figures.items()
+            if figure.grids and absent.isdisjoint(figure.grids)
+        }
+        claims = [claim for claim in self.expectations if claim.grid in grids]
+        return replace(self, grids=grids, figures=drawn, expectations=claims)
 
     def examined(self, scale: str, data_dir: Path) -> Study:
         """Return the study without, at one scale, the cells that user-defined networks do not fit.
@@ -133,10 +154,7 @@ class Study:
 
     def claims(self, scale: str) -> list[Expectation]:
         instead = self.metrics.get(scale, {})
-        return [
-            claim.model_copy(update={"metric": instead.get(claim.metric, claim.metric)})
-            for claim in self.expectations
-        ]
+        return [claim.at(scale, instead) for claim in self.expectations]
 
     def asked_metrics(self, scale: str) -> dict[Cell, set[MetricSpec]]:
         """Return the metrics that the figures and claims need of each cell at a scale."""
@@ -243,6 +261,7 @@ class _StudyReader:
 
     def __post_init__(self) -> None:
         self.searches: dict[str, AtScales[SpecSearch]] = {}
+        self.files: dict[str, GridFile] = {}
         self.grid_readers: dict[str, AtScales[GridReader]] = {}
         self.grids: dict[str, AtScales[Grid]] = {}
         self.readers = AtScales(
@@ -272,6 +291,10 @@ class _StudyReader:
             expectations=claims,
             searches=self.searches,
             metrics=metrics,
+            absent={
+                scale: frozenset(name for name, file in self.files.items() if not file.is_at(scale))
+                for scale in SCALES
+            },
         )
 
     def _read_searches(self) -> None:
@@ -302,19 +325,21 @@ class _StudyReader:
 
     def _read_grids(self) -> None:
         """Read the grids, at the scales that are checked."""
-        files = {}
+        files = self.files
         for search in self.searches.values():
             for scale in self.scales:
                 _ = search[scale]
         for name in self.file.grids:
             with error_context(f"{self.where}, grids"):
                 written = inherited(name, self.file.grids, merged=("labels", *SCALES))
+                if "headline" not in self.file.grids[name]:
+                    written.pop("headline", None)
             files[name] = read_model(GridFile, written, f"{self.where}, grid {name!r}")
         for name, file in files.items():
             self.grid_readers[name] = AtScales(partial(self._grid_reader, name, file))
             self.grids[name] = AtScales(partial(self._grid, name))
-        for grid in self.grids.values():
-            for scale in self.scales:
+        for name, grid in self.grids.items():
+            for scale in self._scales_of([name]):
                 _ = grid[scale]
         for name, file in files.items():
             with error_context(f"{self.where}, grid {name!r}, labels"):
@@ -350,7 +375,7 @@ class _StudyReader:
             drawn = [_known("grid", grid, self.grids) for grid in figure.grids]
             if figure.grids:
                 figure.check_gates(self._gates(figure.grids[0]))
-        for scale in self.scales:
+        for scale in self._scales_of(figure.grids):
             with error_context(f"{where}, scale {scale!r}"):
                 figure.check_together([(g[scale].names, g[scale].scored_cells) for g in drawn])
         return figure
@@ -372,10 +397,14 @@ class _StudyReader:
                 written = {**written, "margin": self._margin(written)}
             expectation = read_model(kind, written, "expectation")
             expectation.check(self._names([expectation.grid]))
-        for scale in self.scales:
+        for scale in self._scales_of([expectation.grid]):
             with error_context(f"{where}, scale {scale!r}"):
                 expectation.groups(judged[scale].names, judged[scale].scored_cells)
         return expectation
+
+    def _scales_of(self, grids: Collection[str]) -> list[Scale]:
+        """Return the scales that are checked and have all of some grids."""
+        return [s for s in self.scales if all(self.files[grid].is_at(s) for grid in grids)]
 
     def _gates(self, grid: str) -> Gates | None:
         return self.grid_readers[grid]["paper"].file.gates

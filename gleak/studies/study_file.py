@@ -99,6 +99,13 @@ class GridFile(Axes):
     )
     quick: Axes | None = None
     small: Axes | None = None
+    headline: Axes | None = Field(
+        None, description="changes at this scale, which has only the grids that say so"
+    )
+
+    def is_at(self, scale: Scale) -> bool:
+        """Return True if a scale has the grid: `headline` has those alone that declare it."""
+        return scale != "headline" or self.headline is not None
 
 
 class Changes(Axes):
@@ -120,6 +127,7 @@ class Scales(Written):
 
     quick: Changes = Changes()
     small: Changes = Changes()
+    headline: Changes = Changes()
 
 
 class StudyFile(Written):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gleak.core.errors import DataError, error_context
-from gleak.core.settings import SCALES, Scale, Settings
+from gleak.core.settings import Scale, Settings
 from gleak.data.base import DatasetSpec
 from gleak.data.download import DownloadableDataset
 from gleak.studies.cell import Cell
@@ -21,7 +21,7 @@ def examine_study(study: Study, data_dir: Path) -> Study:
         SpecError, IncompatibleError: as for `gleak.studies.study.Study.examined`, or if a
             search cannot be run.
     """
-    for scale in SCALES:
+    for scale in study.scales:
         study = study.examined(scale, data_dir)
         for name in study.searches:
             with error_context(f"study {study.name!r}, search {name!r}, scale {scale!r}"):
@@ -60,14 +60,14 @@ def describe_every_scale(study: Study, data_dir: Path) -> list[str]:
     See `describe_checks` and `gleak.studies.study.Study.substitutes`.
     """
     scales: dict[str, list[str]] = {}
-    for scale in SCALES:
+    for scale in study.scales:
         for line in [*describe_checks(study, scale, data_dir), *study.substitutes(scale)]:
             scales.setdefault(line, []).append(scale)
     return [f"{', '.join(names)}: {line}" for line, names in scales.items()]
 
 
 def _cells(study: Study, scale: Scale) -> Iterator[Cell]:
-    for scales in study.grids.values():
+    for scales in study.at(scale).grids.values():
         yield from scales[scale].cells
     for searches in study.searches.values():
         yield searches[scale].cell
@@ -78,7 +78,7 @@ def _datasets(study: Study, scale: Scale) -> Iterator[DatasetSpec]:
     for cell in _cells(study, scale):
         yield cell.dataset
         yield from (each.dataset for each in (*cell.pretrainings, *cell.evaluators))
-    for figure in study.figures.values():
+    for figure in study.at(scale).figures.values():
         yield from (each.dataset for each in figure.trainings(scale))
 
 

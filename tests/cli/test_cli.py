@@ -12,7 +12,6 @@ from PIL import Image
 
 from gleak.artifacts.private import Private
 from gleak.cli.main import COMMANDS, EXIT_BROKEN_PIPE, main
-from gleak.core.settings import SCALES
 from gleak.studies.search.chosen import SearchOutcome
 from gleak.studies.study import load_study
 from tests.commands import Capture, fails
@@ -106,7 +105,10 @@ def test_validate_takes_every_study_of_the_folder(study_folder: Path, capsys: Ca
     assert "studies/cpl.yaml: ok\n" in printed
     study = load_study("studies/cpl.yaml")
     for name in study.grids:
-        cells = [str(len(study.grid(name, scale).cells)) for scale in SCALES]
+        cells = [
+            str(len(study.grid(name, scale).cells)) if name in study.at(scale).grids else "–"
+            for scale in study.scales
+        ]
         assert [name, *cells] in [line.split() for line in printed.splitlines()]
     assert f"figures: {', '.join(study.figures)}\n" in printed
 

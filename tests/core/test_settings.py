@@ -29,7 +29,7 @@ def test_studies_on_a_command_line_are_separated_by_commas():
     ("config", "faults"),
     [
         ({"scael": "quick"}, ["unknown key 'scael'; did you mean 'scale'?"]),
-        ({"scale": "medium"}, ["scale = 'medium'", "'quick', 'small' or 'paper'"]),
+        ({"scale": "medium"}, ["scale = 'medium'", "'quick', 'small', 'headline' or 'paper'"]),
         ({"scale": "gpu"}, ["scale = 'gpu'", "removed; use paper on a GPU"]),
         ({"device": "tpu"}, ["device = 'tpu'", "'auto', 'cpu' or 'cuda'"]),
         ({"seed": -1, "shards": 0}, ["seed = -1", "shards = 0"]),

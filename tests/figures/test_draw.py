@@ -235,7 +235,7 @@ def test_a_claim_about_two_models_is_on_one_training_each(
 ):
     table = judge_study(study, "quick", {"models": accuracies}, tmp_path)
     assert table[["ours", "n", "verdict", "needed"]].to_numpy().tolist() == [
-        ["-0.25", 1, "cannot tell", "at least 5"]
+        ["-0.25", 1, "cannot tell", "at least 6"]
     ]
 
 

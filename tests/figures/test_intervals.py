@@ -11,17 +11,21 @@ from scipy.stats import binom, binomtest, multinomial, ttest_1samp, ttest_ind
 
 from gleak.figures.intervals import (
     FEWEST,
+    UNBOUNDED,
     Estimate,
+    Interval,
     Means,
+    Medians,
     PairedRates,
     Rates,
     batches_needed,
     clopper_pearson,
     clustered,
-    independent_difference,
     mean_interval,
     mean_of,
+    median_interval,
     paired_difference,
+    rate_of,
 )
 
 counts = st.integers(1, 40).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
@@ -148,18 +152,26 @@ def test_estimates_are_chosen_by_their_values():
     ones, shares, spread = np.array([0.0, 1, 1]), np.array([0.5, 1, 0]), np.array([0.5, 0.2, 0.1])
     assert isinstance(mean_of(ones, binary=True), Rates)
     assert isinstance(mean_of(ones, binary=False), Means)
-    assert isinstance(mean_of(shares, binary=True), Means)
+    assert isinstance(mean_of(shares, binary=True), Rates)
     assert isinstance(paired_difference(ones, ones[::-1], binary=True), PairedRates)
-    assert isinstance(paired_difference(shares, ones, binary=True), Means)
-    assert isinstance(independent_difference(ones, ones, binary=True), Rates)
-    assert independent_difference(ones, spread, binary=True).value == pytest.approx(0.4)
+    assert isinstance(paired_difference(shares, ones, binary=True), PairedRates)
+    assert isinstance(rate_of(ones, ones), Rates)
+    assert rate_of(ones, spread).value == pytest.approx(0.4)
     assert paired_difference(spread, ones, binary=False).value == pytest.approx(-0.4)
+    assert Medians((ones, spread)).value == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
     ("estimate", "limit"),
     [
         (Means((np.array([1.0, 2.0, 4.0, 5.0]),)), 2.5),
+        (Medians((np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),)), 3.5),
+        (
+            Medians(
+                (np.arange(9.0) + 2, np.arange(9.0)),
+            ),
+            0.0,
+        ),
         (Means((np.array([1.0, 2.0, 4.0]), np.array([1.5, 1.0, 3.0, 3.5]))), 0.0),
         (Rates((0.55,), (20,)), 0.5),
         (PairedRates(0.4, 0.2, 10), 0.0),
@@ -197,6 +209,87 @@ DRAWN = {
     "exponential": (lambda random, n: random.exponential(size=n), 1.0),
     "difference": (lambda random, n: random.gamma(2, size=n) - random.gamma(1, size=n), 1.0),
 }
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=40))
+def test_the_interval_of_a_median_is_that_of_the_sign_test(values: list[int]):
+    """A median is outside at the level of the exact two-sided test, and its ends are inside."""
+    low, high = median_interval(np.array(values, dtype=float), 0.95)
+    if (low, high) == UNBOUNDED:
+        assert len(values) < FEWEST
+        return
+    assert low <= np.median(values) <= high
+    for median in (low - 0.5, high + 0.5, low, high):
+        above, below = (np.array(values) > median).sum(), (np.array(values) < median).sum()
+        least = min(above, below) + len(values) - above - below
+        rejected = 2 * binom.cdf(least, len(values), 0.5) <= 0.05
+        assert rejected == (not low <= median <= high)
+
+
+def test_the_interval_of_a_median_follows_any_increasing_change_of_scale():
+    values = np.random.default_rng(0).normal(size=15)
+    low, high = median_interval(values, 0.95)
+    assert median_interval(np.exp(values), 0.95) == pytest.approx((np.exp(low), np.exp(high)))
+
+
+def test_values_that_are_equal_or_too_few_say_what_they_can():
+    assert Medians((np.full(6, 2.0),)).interval() == (2.0, 2.0)
+    assert Medians((np.full(5, 2.0),)).interval() == UNBOUNDED
+    assert Medians((np.full(6, 2.0),)).interval(0.99) == UNBOUNDED
+    assert Medians((np.full(6, 2.0), np.full(9, 1.0))).interval() == UNBOUNDED
+    assert Medians((np.full(7, 2.0), np.full(9, 1.0))).interval() == Interval(1.0, 1.0)
+
+
+POPULATIONS = {
+    "normal": lambda random, n: random.normal(size=n),
+    "skewed": lambda random, n: np.exp(1.5 * random.normal(size=n)),
+    "exact or not": lambda random, n: np.where(random.random(n) < 0.9, 100.0, 12.0),
+    "two modes": lambda random, n: np.where(
+        random.random(n) < 0.9, random.normal(45, 3, n), random.normal(17, 3, n)
+    ),
+    "nearly even modes": lambda random, n: np.where(
+        random.random(n) < 0.55, random.normal(45, 3, n), random.normal(17, 3, n)
+    ),
+    "capped": lambda random, n: np.minimum(random.normal(90, 20, n), 100.0),
+}
+"""Populations on which means of few values have intervals that are wrong in up to 61%."""
+
+
+@pytest.mark.parametrize("n", [6, 8, 12, 20, 50])
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_at_most_one_bound_in_twenty_is_false(population: str, n: int):
+    draw, random = POPULATIONS[population], np.random.default_rng(7)
+    median, repeats = np.median(draw(random, 10**6)), 2000
+    ends = [median_interval(draw(random, n), 0.95) for _ in range(repeats)]
+    false = np.mean([not low <= median <= high for low, high in ends])
+    assert false <= 0.05 + 3 * (0.05 * 0.95 / repeats) ** 0.5
+
+
+@pytest.mark.parametrize("n", [5, 8, 12, 20, 50])
+def test_rates_of_shares_have_at_most_one_false_bound_in_twenty(n: int):
+    """Batches of four samples that succeed together or apart."""
+    random, repeats = np.random.default_rng(8), 250
+    for together in (0.0, 0.5, 1.0):
+        shared = random.random((repeats, n, 1)) < together
+        alike = random.random((repeats, n, 1)) < 0.8
+        apart = random.random((repeats, n, 4)) < 0.8
+        shares = np.where(shared, alike, apart).mean(2)
+        ends = [rate_of(values).interval() for values in shares]
+        assert np.mean([not low <= 0.8 <= high for low, high in ends]) <= 0.06
+        change = shares - np.roll(shares, 1, axis=0)
+        ends = [rate_of(values, paired=True).interval() for values in change]
+        assert np.mean([not low <= 0 <= high for low, high in ends]) <= 0.06
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_means_of_fifty_values_have_few_false_bounds(population: str):
+    """From this number on a verdict compares the paper's mean with ours."""
+    draw, random = POPULATIONS[population], np.random.default_rng(9)
+    mean, repeats = np.mean(draw(random, 10**6)), 600
+    ends = [Means((draw(random, 50),)).interval() for _ in range(repeats)]
+    false = np.mean([not low <= mean <= high for low, high in ends])
+    assert false <= (0.12 if population == "skewed" else 0.05 + 3 * (0.05 * 0.95 / repeats) ** 0.5)
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +24,8 @@ from gleak.figures.recorded import (
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import read_scores, save_scores
 from gleak.studies.cell import Paths
-from gleak.studies.study import Study, load_study
+from gleak.studies.claims import Bound
+from gleak.studies.study import Study
 from tests.score_tables import Scored
 
 Run = Callable[..., Path]
@@ -157,6 +158,29 @@ def test_a_page_has_verdicts_figures_and_conditions(record: Record, tmp_path: Pa
     assert (record.folder / "errors.png").is_file()
     assert "0123456789ab | gleak 1.0, torch 2.0 | cpu, 1 threads" in " ".join(text.split())
     assert "accuracy" not in text
+    assert "Headline claims" not in text
+
+
+def test_a_page_begins_with_the_headline_claims(record: Record, tmp_path: Path):
+    claim = Bound(
+        id="small_errors",
+        grid="attacks",
+        metric="mse",
+        claim="Errors are small",
+        source="Table 1",
+        at_most=1,
+        headline=True,
+        where={"attack": ["dlg"]},
+    )
+    study = replace(record.study, expectations=[claim])
+    write_results(replace(record, study=study), tmp_path / "study/quick.md")
+    text = (tmp_path / "study/quick.md").read_text()
+    titles = [text.index(f"## {title}") for title in ("Headline claims", "errors", "All claims")]
+    assert titles == sorted(titles)
+    assert "![Headline claims](quick/headlines.png)" in text
+    assert (record.folder / "headlines.png").is_file()
+    assert "- **Errors are small** (Table 1; mse)" in text
+    assert "**cannot tell** (" in text
 
 
 def test_scores_of_an_earlier_declaration_are_neither_shown_nor_judged(
@@ -169,46 +193,10 @@ def test_scores_of_an_earlier_declaration_are_neither_shown_nor_judged(
     text = (tmp_path / "study/quick.md").read_text()
     assert "Recorded before the cells of its grid were changed." in text
     assert re.search(r"\| attacks +\|", text[text.index("## Not run") :]), text
-    assert "holds: 0, fails: 0, cannot tell: 0, no data: 0." in text
+    assert "holds: 0, fails: 0, differs: 0, cannot tell: 0, no data: 0." in text
 
 
 def test_without_a_record_there_is_no_page(study: Study, tmp_path: Path):
     assert records_of(study, tmp_path, None) == []
     with pytest.raises(ArtifactError, match="gleak record study --scale quick"):
         write_results(Record(study, "quick", tmp_path, None), tmp_path / "page.md")
-
-
-def rows_of(page: str) -> list[dict[str, str]]:
-    """The rows of all tables of a page that have an identifier, by heading."""
-    rows, headings = [], []
-    for line in page.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|"):
-            headings = []
-        elif not headings:
-            headings = cells
-        elif "id" in headings and not cells[0].startswith(":-"):
-            rows.append(dict(zip(headings, cells, strict=True)))
-    return rows
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("conditions", RECORDED, ids=lambda path: "/".join(path.parts[-3:-1]))
-def test_the_headlines_of_a_study_are_those_of_its_record(conditions: Path, tmp_path: Path):
-    folder = conditions.parent
-    file = ROOT / f"studies/{folder.parent.name}.yaml"
-    published = file.parent / "published" / f"{file.stem}.csv"
-    copied = shutil.copytree(folder, tmp_path / folder.name)
-    scale = folder.name
-    record = Record(load_study(file), scale, copied, published if published.is_file() else None)
-    write_results(record, tmp_path / "page.md")
-    page, headlines = (
-        path.read_text() for path in (tmp_path / "page.md", folder.parent.with_suffix(".md"))
-    )
-    (counts,) = re.findall(r"^holds: .*$", page, re.MULTILINE)
-    assert counts in headlines
-    judged = [[row[key] for key in ("id", "verdict", "ours", "interval")] for row in rows_of(page)]
-    assert rows_of(headlines)
-    for row in rows_of(headlines):
-        facts = [row["id"].strip("`"), row["verdict"], row["ours"], row["95% interval"]]
-        assert facts in judged

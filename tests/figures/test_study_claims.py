@@ -42,7 +42,7 @@ def values_of(
     if binary:
         values = np.arange(count) < round(mean * count)
     else:
-        values = mean + 0.02 * scale_of(claim) * random.normal(size=count)
+        values = mean + 0.01 * scale_of(claim) * random.normal(size=count)
     return CellValues(pd.Series(values, dtype=float), shared_batches(cell), binary)
 
 

@@ -117,6 +117,28 @@ def test_a_study_is_read(study: Study):
     assert study.expectations[0].compared == ("attack", ["cpl", "dlg"])
 
 
+def test_the_scale_headline_has_the_grids_that_declare_it(tmp_path: Path):
+    """With their figures and claims; a grid does not inherit it from its base."""
+    content = deepcopy(CONTENT)
+    content["grids"]["attacks"]["headline"] = {"networks": 3, "client": {"victims": 2}}
+    content["grids"]["again"] = {"base": "attacks", "client": "fedsgd+batch_size=2"}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(content))
+    study = load_study(path)
+    there = study.at("headline")
+    assert [*there.grids] == ["attacks"]
+    assert {grid for figure in there.figures.values() for grid in figure.grids} == {"attacks"}
+    assert {claim.grid for claim in there.expectations} <= {"attacks"}
+    (client,) = there.grid("attacks", "headline").names.axis("client")
+    assert (str(client), there.grid("attacks", "headline").networks) == ("fedsgd+victims=2", 3)
+    for scale in ("quick", "small", "paper"):
+        assert {*study.at(scale).grids} == {"attacks", "models", "again"}
+    assert study.scales == [*SCALES]
+    content["grids"]["attacks"].pop("headline")
+    path.write_text(yaml.safe_dump(content))
+    assert load_study(path).scales == ["quick", "small", "paper"]
+
+
 def test_images_name_the_cells_they_show(study: Study):
     shown = study.shown("pictures", "quick")
     assert [str(cell) for cell in shown] == [

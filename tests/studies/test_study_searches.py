@@ -50,7 +50,7 @@ def tuned_attack(study: Study, scale: str) -> str:
 
 def test_searches_are_read_at_every_scale(tmp_path: Path):
     study = load_study(write(tmp_path, TUNED))
-    assert [study.search("weights", scale).trials for scale in SCALES] == [2, 30, 30]
+    assert [study.search("weights", scale).trials for scale in SCALES] == [2, *[30] * 3]
     assert study.search("weights", "quick").cell.strings()["dataset"] == "digits"
     for fault, names in [
         ("unknown search 'weight'; did you mean 'weights'", ("weight", "quick")),
@@ -63,12 +63,13 @@ def test_searches_are_read_at_every_scale(tmp_path: Path):
 def test_a_study_uses_what_was_chosen_at_its_scale_and_the_base_before(tmp_path: Path):
     path = write(tmp_path, TUNED)
     base = "cpl+patience=9+alpha=0.5"
-    assert [tuned_attack(load_study(path), scale) for scale in SCALES] == [base] * 3
+    assert [tuned_attack(load_study(path), scale) for scale in SCALES] == [base] * 4
     choose(path, "quick", "cpl+alpha=3")
     choose(path, "paper", "cpl+alpha=7.5")
     study = load_study(path)
     assert [tuned_attack(study, scale) for scale in SCALES] == [
         "cpl+patience=9+alpha=3",
+        base,
         base,
         "cpl+patience=9+alpha=7.5",
     ]
@@ -78,10 +79,10 @@ def test_a_study_uses_what_was_chosen_at_its_scale_and_the_base_before(tmp_path:
 def test_a_search_without_a_result_is_named_with_the_values_in_its_place(tmp_path: Path):
     path = write(tmp_path, TUNED)
     line = "search weights not adopted: base attack cpl with alpha=0.5"
-    assert [load_study(path).substitutes(scale) for scale in SCALES] == [[line]] * 3
+    assert [load_study(path).substitutes(scale) for scale in SCALES] == [[line]] * 4
     choose(path, "quick", "cpl+alpha=3")
     study = load_study(path)
-    assert [study.substitutes(scale) for scale in SCALES] == [[], [line], [line]]
+    assert [study.substitutes(scale) for scale in SCALES] == [[], *[[line]] * 3]
 
 
 def test_figures_say_which_of_the_searches_they_show_have_no_result(tmp_path: Path):

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copytree, ignore_patterns, rmtree
 
 import numpy as np
 import pandas as pd
@@ -238,6 +238,29 @@ def test_the_report_is_one_file_with_verdicts_figures_and_captions(
     links = set(re.findall(r'<a href="([^"#]+)"', first))
     assert links
     assert {str(folder / link) for link in links} <= set(shown)
+
+
+def test_the_report_opens_on_recorded_headlines(finished: Project, tmp_path: Path) -> None:
+    folder = finished.results / "studies/tiny/quick"
+    run = pd.read_csv(folder / "expectations.csv", dtype=str, keep_default_na=False)
+    recorded = run.head(1).assign(verdict="differs", metric="PSNR", study="tiny", scale="small")
+    file = finished.root / "docs/results/tiny/headlines.csv"
+    file.parent.mkdir(parents=True)
+    try:
+        recorded.to_csv(file, index=False)
+        assert {job.rule for job in finished.jobs()} == {"judge", "all"}
+        finished.run()
+        finished.run("--report", tmp_path / "report.html")
+    finally:
+        rmtree(file.parents[1])
+        finished.run()
+    text = (tmp_path / "report.html").read_text()
+    first = json.loads(re.findall(r"var workflow_desc = (\".*\");", text)[0])
+    opening, _, rest = first.partition("<h2>All claims in this run</h2>")
+    assert opening.count('<span class="differs">differs</span>') == 1
+    assert f"<td>{run['verdict'][0]}, " in opening
+    assert '<span class="differs">' not in rest
+    assert not re.search("[0-9] papers?", first)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ GREYS = {"dark": 40, "light": 200}
     [
         ({"studies": "nothing"}, r"studies/nothing\.yaml: no study file; .*valid: .*cpl"),
         ({"scal": "quick"}, "config: unknown key 'scal'; did you mean 'scale'"),
-        ({"scale": "huge"}, "config: scale = 'huge'.*'quick', 'small' or 'paper'"),
+        ({"scale": "huge"}, "config: scale = 'huge'.*'quick', 'small', 'headline' or 'paper'"),
     ],
 )
 def test_a_bad_configuration_stops_with_one_line(

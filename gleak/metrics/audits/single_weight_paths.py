@@ -27,14 +27,14 @@ SAMPLED_WEIGHTS = 200_000
 class AuditZeros(AuditSpec):
     """Largest share of a layer's rows or columns in use with a single weight among zeros.
 
-    The paper's own test counts exact zeros and alarms at a half; pruned networks have more than
-    that. Their zeros are scattered or cover whole neurons; those of naive crafting leave each path
-    one weight, alone in its row and in its column. A line has a single weight if most of its values
-    are zero and the effective number of the others is below 1.5. Crafting that replaces zeros by
-    small noise passes; see `AuditColumns`. Lines need at least 16 values.
+    The paper's own test counts exact zeros and alarms at a half (`zero_weights`); pruned networks
+    have more than that. Their zeros are scattered or cover whole neurons; those of naive crafting
+    leave each path one weight, alone in its row and in its column. A line has a single weight if
+    most of its values are zero and the effective number of the others is below 1.5. Crafting that
+    replaces zeros by small noise passes; see `AuditColumns`. Lines need at least 16 values.
     """
 
-    source = "MKOR section 2: whether the majority of weights are 0 in each layer"
+    source = "ours, for MKOR section 2: whether the majority of weights are 0 in each layer"
 
     limit: float = parameter(
         0.5, "share above which an alarm is raised", source="MKOR section 2", gt=0

@@ -88,7 +88,7 @@ def check_graph(jobs: list[Job], studies: set[str]) -> None:
             check_training(job)
     drawing = [job for job in jobs if job.rule in ("draw", "draw_table")]
     assert {job.wildcards["study"] for job in drawing} == studies
-    drawn = {path for job in jobs for path in job.files("output") if path.suffix == ".svg"}
+    drawn = {path for job in drawing for path in job.files("output")}
     (everything,) = (job for job in jobs if job.rule == "all")
     assert drawn
     assert drawn <= {*everything.files("input")}

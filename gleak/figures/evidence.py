@@ -270,7 +270,7 @@ def none_above_blind(
     ):
         return False
     blind = _blind_by_setting(values)
-    return all(_below(values[cell], blind.get(_setting(cell)), metric) for cell in compared)
+    return all(_below(values[cell], blind.get(setting_of(cell)), metric) for cell in compared)
 
 
 def count_as_blind(values: Mapping[Cell, CellValues], metric: ScoreSpec) -> dict[Cell, CellValues]:
@@ -283,7 +283,7 @@ def count_as_blind(values: Mapping[Cell, CellValues], metric: ScoreSpec) -> dict
     blind = _blind_by_setting(values)
 
     def counted(cell: Cell) -> CellValues:
-        guess = blind.get(_setting(cell))
+        guess = blind.get(setting_of(cell))
         return guess if guess is not None and _below(values[cell], guess, metric) else values[cell]
 
     return {cell: values[cell] if is_control(cell) else counted(cell) for cell in values}
@@ -293,13 +293,14 @@ def _measures_quality(metric: ScoreSpec) -> bool:
     return isinstance(metric, MetricSpec) and metric.per == "sample"
 
 
-def _setting(cell: Cell) -> tuple[str, ...]:
+def setting_of(cell: Cell) -> tuple[str, ...]:
+    """Return the specs that a cell has in common with its control."""
     return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
 
 
 def _blind_by_setting(values: Mapping[Cell, CellValues]) -> dict[tuple[str, ...], CellValues]:
     return {
-        _setting(cell): own
+        setting_of(cell): own
         for cell, own in values.items()
         if str(cell.specs.get("attack")) == BLIND
     }
@@ -350,7 +351,9 @@ def estimate(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> E
     arrays, binary = [group.to_numpy() for group in groups], _binary(comparison, values)
     paired = comparison.minus is not None and len(groups) == 1
     estimated = rate_of(*arrays, paired=paired) if binary else Medians(tuple(arrays))
-    return clustered(estimated, *_networks(comparison, values, "mean" if binary else "median"))
+    return clustered(
+        estimated, *_networks(comparison, values, groups, "mean" if binary else "median")
+    )
 
 
 def center_estimate(values: CellValues) -> Estimate:
@@ -371,7 +374,7 @@ def mean_estimate(comparison: ClaimedRange, values: Sequence[CellValues | None])
     if not groups or min(map(len, groups)) < ENOUGH:
         return None
     means = Means(tuple(group.to_numpy() for group in groups))
-    return clustered(means, *_networks(comparison, values, "mean"))
+    return clustered(means, *_networks(comparison, values, groups, "mean"))
 
 
 def _binary(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> bool:
@@ -397,10 +400,10 @@ def _groups(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> li
 def _networks(
     comparison: ClaimedRange,
     values: Sequence[CellValues | None],
+    groups: Sequence[pd.Series],
     center: Literal["mean", "median"],
 ) -> list[np.ndarray]:
     """Return the mean or median of each network in each group of `_groups`."""
     compared = [values[comparison.cell], values[comparison.minus or comparison.cell]]
     clients = [each.client for each in compared if each is not None]
-    groups = _groups(comparison, values)
     return [network_means(*pair, center) for pair in zip(groups, clients, strict=False)]

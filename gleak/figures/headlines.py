@@ -14,7 +14,7 @@ from gleak.core.numbers import DASH
 from gleak.core.settings import Scale
 from gleak.figures.canvas.forest import Comparison
 from gleak.figures.claim_protocol import THE_PAPERS
-from gleak.figures.judge import VERDICTS, describe_needed
+from gleak.figures.judge import VERDICTS
 from gleak.figures.statistics import Row, records
 from gleak.figures.verdict_table import (
     HEADLINES,
@@ -31,14 +31,6 @@ PAGE = "headlines.md"
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-def in_words(study: Study, scale: str, verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Return verdicts with the label of their ``metric``, and what they need in words."""
-    claims = study.claims(scale)
-    metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
-    needed = [describe_needed(text) if text else "" for text in verdicts["needed"]]
-    return verdicts.assign(metric=verdicts["id"].map(metrics), needed=needed)
-
-
 def choose_headlines(study: Study, by_scale: Mapping[Scale, pd.DataFrame]) -> pd.DataFrame:
     """Return the verdicts on the headline claims of a study, each at its largest scale with data.
 
@@ -47,7 +39,7 @@ def choose_headlines(study: Study, by_scale: Mapping[Scale, pd.DataFrame]) -> pd
 
     Args:
         study: its claims.
-        by_scale: verdicts by `in_words`, from the smallest scale to the largest.
+        by_scale: verdicts by `gleak.figures.judge.in_words`, from the smallest scale on.
     """
     facts = {"study": study.name, "citation": study.paper}
     every = pd.concat([table.assign(**facts, scale=scale) for scale, table in by_scale.items()])

@@ -75,8 +75,6 @@ BEYOND_CHANCE = "more than chance"
 """In place of the number of victims: what is compared may be chance."""
 SURVIVES: Mapping[bool, str] = {True: "stands", False: "does not stand"}
 """Whether a verdict stands with Holm's correction over the claims of its study."""
-COSTS = {"iterations": "iterations", "evaluations": "evaluations"}
-"""Metrics of a search's cost -> the budget that ends it."""
 TOLD = {
     NO_NUMBER: "no number of victims would",
     STRONGER: "no attack is above blind; stronger ones would",
@@ -276,11 +274,11 @@ def _missing(
 
 def _ended_by_budget(claim: Expectation, values: CellValues) -> bool:
     """Return True if a search's cost is compared that its budget ended for half of the victims."""
-    field = COSTS.get(read_metric(claim.metric).name)
-    if field is None or values.attack is None:
+    cost, attack = read_metric(claim.metric).name, values.attack
+    if attack is None or cost not in ("iterations", "evaluations"):
         return False
-    cost = values.attack.cost().evaluations
-    budget = cost if field == "evaluations" else getattr(values.attack, field, math.inf)
+    whole = attack.cost().evaluations
+    budget = whole if cost == "evaluations" else getattr(attack, "iterations", math.inf)
     return values.center >= budget > 0
 
 
@@ -387,14 +385,21 @@ def write_page(study: Study, scale: str, table: pd.DataFrame, recorded: Path | N
     )
 
 
+def in_words(study: Study, scale: str, verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Return verdicts with the label of their ``metric``, and what they need in words."""
+    claims = study.claims(scale)
+    metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
+    needed = [describe_needed(text) if text else "" for text in verdicts["needed"]]
+    return verdicts.assign(metric=verdicts["id"].map(metrics), needed=needed)
+
+
 def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
     """Return the table as HTML, with links to the figures."""
     claims = study.claims(scale)
     links = {claim.id: _links(study, claim.grid) for claim in claims}
-    metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
-    needed = [describe_needed(text) if text else "" for text in table["needed"]]
-    told = table.assign(metric=table["id"].map(metrics), needed=needed)
-    return tabulate_verdicts(told, {"figures": lambda row: links[row["id"]]})
+    return tabulate_verdicts(
+        in_words(study, scale, table), {"figures": lambda row: links[row["id"]]}
+    )
 
 
 def describe_needed(needed: str) -> str:

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Literal
 
 from gleak.core.spec import Spec
-from gleak.figures.evidence import UNCRAFTED, CellValues, estimate
+from gleak.figures.evidence import CellValues, estimate, setting_of
 from gleak.figures.intervals import CONFIDENCE, FEWEST, Estimate, Interval
 from gleak.studies.axis_labels import BLIND, AxisLabels, is_control, read_metric
 from gleak.studies.cell import Cell
@@ -96,22 +96,21 @@ def find_leaks(
 def _settings(values: Mapping[Cell, CellValues], sign: int) -> list[Setting]:
     """Group the attacked cells that have a control; values are such that larger ones leak more."""
 
-    def key(cell: Cell) -> tuple[str, ...]:
-        return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
-
     def oriented(one: CellValues) -> CellValues:
         return replace(one, by_batch=sign * one.by_batch, binary=one.binary and sign == 1)
 
-    blind = {key(c): oriented(v) for c, v in values.items() if c.specs["attack"].name == BLIND}
+    blind = {
+        setting_of(c): oriented(v) for c, v in values.items() if c.specs["attack"].name == BLIND
+    }
     groups: dict[tuple[Spec, ...], list[Cell]] = defaultdict(list)
     for cell in values:
-        if not is_control(cell) and key(cell) in blind:
+        if not is_control(cell) and setting_of(cell) in blind:
             groups[*(spec for level, spec in cell.specs.items() if level != DEFENSE)].append(cell)
     return [
         Setting(
             {cell.defense: cell for cell in cells},
             {cell.defense: oriented(values[cell]) for cell in cells},
-            {cell.defense: blind[key(cell)] for cell in cells},
+            {cell.defense: blind[setting_of(cell)] for cell in cells},
         )
         for cells in groups.values()
     ]

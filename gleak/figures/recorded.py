@@ -33,10 +33,9 @@ from gleak.figures.headlines import (
     compare,
     count,
     in_page,
-    in_words,
     list_headlines,
 )
-from gleak.figures.judge import judge_claims
+from gleak.figures.judge import in_words, judge_claims
 from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import refusals
 from gleak.figures.verdict_table import tabulate_verdicts
@@ -365,10 +364,11 @@ def _left_out(record: Record) -> list[str]:
 
     The cost is that on the reference machine, so that the page is the same on every machine.
     """
-    left = [name for name in record.study.grids if name not in record.current]
+    study = record.study.at(record.scale)
+    left = [name for name in study.grids if name not in record.current]
     if not left:
         return []
-    plans = plan_study(record.study, Settings(studies=[record.study.name], scale=record.scale))
+    plans = plan_study(study, Settings(studies=[study.name], scale=record.scale))
     claims = record.study.expectations
     rows = [
         {
@@ -384,7 +384,5 @@ def _left_out(record: Record) -> list[str]:
 
 def records_of(study: Study, folder: Path, published: Path | None) -> list[Record]:
     """Return the records of a study, one for each recorded scale: ``folder/<study>/<scale>``."""
-    records = [
-        Record(study.at(scale), scale, folder / study.name / scale, published) for scale in SCALES
-    ]
+    records = [Record(study, scale, folder / study.name / scale, published) for scale in SCALES]
     return [record for record in records if read_conditions(record.folder)]

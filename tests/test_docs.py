@@ -63,7 +63,9 @@ def test_the_deployments_of_the_guide_are_valid(page: str, models: list[str]) ->
 def test_every_file_that_is_linked_exists() -> None:
     for document in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
-            assert (document.parent / link).exists(), f"{document}: {link}"
+            target = document.parent / link
+            recorded = target.with_suffix("") / "conditions.yaml"  # its page is drawn by `make docs`
+            assert target.exists() or recorded.exists(), f"{document}: {link}"
 
 
 def test_the_table_of_stages_is_that_of_the_code() -> None:

@@ -64,6 +64,7 @@ rule judge:
     """Check the paper's claims against the scores; a failed gate stops the workflow."""
     input:
         tables=reading(lambda part: stage_files.reads_of_verdicts(part)["tables"], part_of()),
+        datasets=reading(lambda part: stage_files.reads_of_verdicts(part)["datasets"], part_of()),
         study=study_file,
         published=published,
         recorded=recorded,

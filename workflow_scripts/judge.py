@@ -16,4 +16,5 @@ with log_to(snakemake.log[0], snakemake.config["results_dir"]):
         Path(snakemake.output.csv).parent,
         Path(str(published)) if published else None,
         Path(str(recorded)) if recorded else None,
+        map(Path, snakemake.input.datasets),
     )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
+import h5py
 import numpy as np
 
+from gleak.artifacts.reading import member, open_checked
 from gleak.artifacts.schema import array, attribute
 from gleak.artifacts.store import Artifact
+
+SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +68,17 @@ class Dataset(Artifact):
         chosen = getattr(self, f"{split}_inputs")[indices]
         scale = 255.0 if chosen.dtype == np.uint8 else 1.0
         return np.asarray(chosen, dtype=np.float32) / np.float32(scale)
+
+
+def read_sizes(files: Iterable[Path]) -> dict[str, dict[str, int]]:
+    """Return the number of samples in each split of prepared datasets, without reading these.
+
+    Args:
+        files: in folders with the names of the datasets, by which the result is.
+    """
+    sizes = {}
+    for path in files:
+        with open_checked(path, Dataset.format, Dataset.version) as file:
+            labels = {split: member(file, f"{split}_labels", h5py.Dataset) for split in SPLITS}
+            sizes[path.parent.name] = {split: len(values) for split, values in labels.items()}
+    return sizes

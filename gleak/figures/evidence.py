@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from gleak.attacks.base import AttackSpec
 from gleak.clients.base import ClientSpec
+from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.lazy import pandas as pd
 from gleak.figures.intervals import (
     CONFIDENCE,
@@ -21,6 +23,7 @@ from gleak.figures.intervals import (
     Medians,
     batches_needed,
     clustered,
+    overlapping,
     rate_of,
 )
 from gleak.figures.statistics import CELL, average_batches, counted, network_means
@@ -35,6 +38,8 @@ ENOUGH = 50
 DIFFERENCES = {"psnr": 0.5, "ssim": 0.02, "lpips": 0.02, "iterations": 5.0}
 SHARE = 0.05
 """What a reader would call a difference between two numbers of a metric, and of success rates."""
+SplitSizes = Mapping[str, Mapping[str, int]]
+"""Number of samples by dataset and split."""
 SMALLEST_ERROR, HALVINGS = 1e-9, 24
 UNCRAFTED = [level for level in CELL if level not in ("attack", "crafting")]
 
@@ -49,6 +54,8 @@ class CellValues:
     binary: bool
     client: ClientSpec | None = None
     attack: AttackSpec | None = None
+    disjoint: float = math.inf
+    """Largest number of batches of the split without a common sample."""
 
     @property
     def center(self) -> float:
@@ -171,20 +178,29 @@ class GridValues:
     found: Mapping[Cell, CellValues]
 
 
-def measure(claim: Expectation, scores: pd.DataFrame) -> GridValues:
+def measure(
+    claim: Expectation, scores: pd.DataFrame, sizes: SplitSizes = MappingProxyType({})
+) -> GridValues:
     """Compute the values that a claim compares, from scores with the ``cell`` of each row."""
     metric = read_metric(claim.metric)
-    found = values_by_cell(counted(scores, str(metric), claim.over), metric, claim.statistic)
+    rows = counted(scores, str(metric), claim.over)
+    found = values_by_cell(rows, metric, claim.statistic, sizes)
     if claim.over != "all":
         return GridValues(found, found)
     filled = fill_with_blind(scores, metric)
-    return GridValues(values_by_cell(filled, metric, claim.statistic), found)
+    return GridValues(values_by_cell(filled, metric, claim.statistic, sizes), found)
 
 
 def values_by_cell(
-    rows: pd.DataFrame, metric: MetricSpec, statistic: Literal["mean", "best"] = "mean"
+    rows: pd.DataFrame,
+    metric: MetricSpec,
+    statistic: Literal["mean", "best"] = "mean",
+    sizes: SplitSizes = MappingProxyType({}),
 ) -> dict[Cell, CellValues]:
-    """Compute the values of each cell, from rows of a metric with their ``cell``."""
+    """Compute the values of each cell, from rows of a metric with their ``cell``.
+
+    ``sizes`` are those of datasets whose specs do not tell them.
+    """
     cells = rows.drop_duplicates(CELL).set_index(CELL)["cell"]
     return {
         cells[levels]: CellValues(
@@ -193,6 +209,7 @@ def values_by_cell(
             metric.binary,
             cells[levels].specs.get("client"),
             _attack_of(cells[levels]),
+            _disjoint_batches(cells[levels], sizes),
         )
         for levels, by_batch in average_batches(rows, metric, statistic).groupby(level=CELL)
     }
@@ -204,6 +221,14 @@ def _once_a_job(by_batch: pd.Series, metric: MetricSpec, cell: Cell) -> pd.Serie
     if not metric.of_job or not isinstance(client, ClientSpec):
         return by_batch
     return by_batch.groupby(by_batch.index // client.batches).first().rename_axis("batch")
+
+
+def _disjoint_batches(cell: Cell, sizes: SplitSizes) -> float:
+    client = cell.specs.get("client")
+    known = cell.dataset.sizes or sizes.get(str(cell.dataset))
+    if known is None or not isinstance(client, ClientSpec) or isinstance(client, CapturedUpdates):
+        return math.inf
+    return known[client.split] // client.batch_size
 
 
 def _attack_of(cell: Cell) -> AttackSpec | None:
@@ -351,9 +376,8 @@ def estimate(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> E
     arrays, binary = [group.to_numpy() for group in groups], _binary(comparison, values)
     paired = comparison.minus is not None and len(groups) == 1
     estimated = rate_of(*arrays, paired=paired) if binary else Medians(tuple(arrays))
-    return clustered(
-        estimated, *_networks(comparison, values, groups, "mean" if binary else "median")
-    )
+    networks = _networks(comparison, values, groups, "mean" if binary else "median")
+    return overlapping(clustered(estimated, *networks), _disjoint(comparison, values))
 
 
 def center_estimate(values: CellValues) -> Estimate:
@@ -370,11 +394,12 @@ def mean_estimate(comparison: ClaimedRange, values: Sequence[CellValues | None])
     """
     if _binary(comparison, values):
         return estimate(comparison, values)
-    groups = _groups(comparison, values)
-    if not groups or min(map(len, groups)) < ENOUGH:
+    groups, disjoint = _groups(comparison, values), _disjoint(comparison, values)
+    if not groups or min(disjoint, *map(len, groups)) < ENOUGH:
         return None
     means = Means(tuple(group.to_numpy() for group in groups))
-    return clustered(means, *_networks(comparison, values, groups, "mean"))
+    networks = _networks(comparison, values, groups, "mean")
+    return overlapping(clustered(means, *networks), disjoint)
 
 
 def _binary(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> bool:
@@ -404,6 +429,14 @@ def _networks(
     center: Literal["mean", "median"],
 ) -> list[np.ndarray]:
     """Return the mean or median of each network in each group of `_groups`."""
-    compared = [values[comparison.cell], values[comparison.minus or comparison.cell]]
-    clients = [each.client for each in compared if each is not None]
+    clients = [each.client for each in _compared(comparison, values)]
     return [network_means(*pair, center) for pair in zip(groups, clients, strict=False)]
+
+
+def _disjoint(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> float:
+    return min((each.disjoint for each in _compared(comparison, values)), default=math.inf)
+
+
+def _compared(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> list[CellValues]:
+    positions = [comparison.cell, *([] if comparison.minus is None else [comparison.minus])]
+    return [each for each in map(values.__getitem__, positions) if each is not None]

@@ -172,7 +172,8 @@ class Medians(Estimate):
         if rank < 1:
             return UNBOUNDED
         shares = [rank / (n + 1), 1 - rank / (n + 1)]
-        return _difference(*(Interval(*np.quantile(group, shares)) for group in self.groups))
+        ends = (np.quantile(group, shares, method="weibull") for group in self.groups)
+        return _difference(*(Interval(*map(float, pair)) for pair in ends))
 
     def error_at(self, n: int) -> float:
         """Compute half the range of the values within one standard error of the median's rank."""
@@ -311,6 +312,35 @@ class Clustered(Estimate):
         return max(2, round(n * self.networks.n / self.n))
 
 
+@dataclass(frozen=True)
+class Overlapping(Estimate):
+    """An estimate from batches that have samples in common, since they are more than fit a split.
+
+    It is worth that of as many batches as are disjoint, and more of them would not change that.
+    """
+
+    batches: Estimate
+    """The same estimate as if batches had no sample in common."""
+    disjoint: int
+
+    @property
+    def value(self) -> float:
+        return self.batches.value
+
+    @property
+    def n(self) -> int:
+        return self.disjoint
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        return self.batches.at(self.disjoint, confidence)
+
+    def at(self, n: int, confidence: float) -> Interval:
+        return self.interval(confidence)
+
+    def error_at(self, n: int) -> float:
+        return self.batches.error_at(self.disjoint)
+
+
 def _hull(*intervals: Interval) -> Interval:
     return Interval(min(each.low for each in intervals), max(each.high for each in intervals))
 
@@ -367,6 +397,11 @@ def clustered(estimate: Estimate, *networks: np.ndarray) -> Estimate:
     of two independent groups, of each group.
     """
     return Clustered(estimate, Means(networks)) if min(map(len, networks)) > 1 else estimate
+
+
+def overlapping(estimate: Estimate, disjoint: float) -> Estimate:
+    """Return an estimate that accounts for common samples, if fewer batches are disjoint."""
+    return Overlapping(estimate, int(disjoint)) if disjoint < estimate.n else estimate
 
 
 def mean_interval(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import get_args
 
 import numpy as np
 import pandas as pd
 
 from gleak.artifacts.atomic import atomic
+from gleak.artifacts.dataset import read_sizes
 from gleak.core.errors import GleakError
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.numbers import format_number, format_value
@@ -22,6 +24,7 @@ from gleak.figures.evidence import (
     CellValues,
     Evidence,
     GridValues,
+    SplitSizes,
     center_estimate,
     collect,
     error_of,
@@ -30,7 +33,7 @@ from gleak.figures.evidence import (
     needed,
     none_above_blind,
 )
-from gleak.figures.intervals import CONFIDENCE, FEWEST
+from gleak.figures.intervals import CONFIDENCE, FEWEST, Overlapping
 from gleak.figures.leaks import NO_CONTROL, UNDER_ATTACKED, Finding, find_leaks
 from gleak.figures.published import empty_published, published_values, read_published
 from gleak.figures.statistics import (
@@ -71,6 +74,8 @@ OWN_PROTOCOL = "the paper's data, network and metric"
 """In place of the number of victims: the bound is the paper's, about something else."""
 LONGER = "longer searches"
 """In place of the number of victims: a cost is compared that the budget decides."""
+MORE_SAMPLES = "more samples"
+"""In place of the number of victims: these share the samples of the split, as more would."""
 BEYOND_CHANCE = "more than chance"
 """In place of the number of victims: what is compared may be chance."""
 SURVIVES: Mapping[bool, str] = {True: "stands", False: "does not stand"}
@@ -82,6 +87,8 @@ TOLD = {
     CONTROL: "a weaker strength of the same defence that is known to leak would",
     OWN_PROTOCOL: "the bound is about other data, another network or another metric in the paper",
     LONGER: "its budget ended at least half of the searches; longer ones would",
+    MORE_SAMPLES: "victims share samples, as there are more of them than fit the split; a larger "
+    "one would",
     BEYOND_CHANCE: "a mean is within reach of chance",
 }
 """What a verdict needs -> the same in a sentence."""
@@ -94,6 +101,7 @@ def judge_study(
     folder: Path,
     published: Path | None = None,
     recorded: Path | None = None,
+    datasets: Iterable[Path] = (),
 ) -> pd.DataFrame:
     """Check every expectation of a study against our scores, and return the table of verdicts.
 
@@ -107,13 +115,14 @@ def judge_study(
         folder: of the outputs.
         published: the paper's values; None if there are none.
         recorded: the recorded verdicts on its headline claims; None if there are none.
+        datasets: prepared datasets whose specs do not tell their sizes, in folders of their names.
 
     Raises:
         GleakError: if a gate does not hold, after all files are written.
     """
     tables = {grid: read_scores([path]) for grid, path in scores.items()}
     papers = empty_published() if published is None else read_published(published)
-    table = judge_claims(study, scale, tables, papers)
+    table = judge_claims(study, scale, tables, papers, read_sizes(datasets))
     warn_of_weak_attacks(study, scale, tables)
     texts = {
         "csv": table.to_csv(index=False, lineterminator="\n"),
@@ -135,7 +144,11 @@ def judge_study(
 
 
 def judge_claims(
-    study: Study, scale: str, tables: Mapping[str, pd.DataFrame], published: pd.DataFrame
+    study: Study,
+    scale: str,
+    tables: Mapping[str, pd.DataFrame],
+    published: pd.DataFrame,
+    sizes: SplitSizes = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Return the verdicts: one row per expectation and group of cells that it compares.
 
@@ -151,6 +164,7 @@ def judge_claims(
         scale: of the grids.
         tables: grid -> its scores.
         published: the paper's values (`gleak.figures.published`).
+        sizes: of datasets whose specs do not tell them.
     """
     blank = dict.fromkeys(COLUMNS, "")
     papers = {claim.id: claim.metric for claim in study.claims("paper")}
@@ -170,6 +184,7 @@ def judge_claims(
                 for name, figure in study.figures.items()
                 if claim.grid in figure.grids
             ],
+            sizes,
         )
     ]
     table = pd.DataFrame(rows, columns=[*COLUMNS, ERROR])
@@ -207,7 +222,7 @@ class Judged:
 
 
 def _verdicts(
-    judged: Judged, scores: pd.DataFrame, published: Sequence[pd.DataFrame]
+    judged: Judged, scores: pd.DataFrame, published: Sequence[pd.DataFrame], sizes: SplitSizes
 ) -> Iterator[Row]:
     """Yield one verdict per group; a single one without data if the grid has no such cells.
 
@@ -220,7 +235,7 @@ def _verdicts(
     if not groups:
         yield _describe([], [], papers_protocol=False)
         return
-    measured, reasons = measure(claim, joined), refusals(scores)
+    measured, reasons = measure(claim, joined, sizes), refusals(scores)
     metric = str(read_metric(claim.metric))
     findings: Mapping[Cell, Finding] = {}
     if grid.gates is not None and grid.gates.margin(metric) is not None:
@@ -310,11 +325,20 @@ def _describe(
     n = min(one.estimate.n for one in evidence)
     advice = ""
     if verdict == "cannot tell":
-        number = None if n == 1 else needed(evidence)
-        advice = f"at least {FEWEST}" if n == 1 else NO_NUMBER if number is None else str(number)
+        advice = _advise(evidence, n)
     joined = {key: "; ".join(several) for key, several in texts.items()}
     error = error_of(evidence, verdict)
     return {**joined, "n": n, "verdict": verdict, "needed": advice, ERROR: error}
+
+
+def _advise(evidence: Sequence[Evidence], n: int) -> str:
+    """Return the number of victims that would do for a verdict, or what else."""
+    if any(isinstance(one.estimate, Overlapping) for one in evidence):
+        return MORE_SAMPLES
+    if n == 1:
+        return f"at least {FEWEST}"
+    number = needed(evidence)
+    return NO_NUMBER if number is None else str(number)
 
 
 def find_compared(

@@ -21,6 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from gleak.artifacts.atomic import atomic
+from gleak.artifacts.dataset import read_sizes
 from gleak.core.errors import ArtifactError
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.settings import SCALES, Scale, Settings
@@ -47,6 +48,7 @@ from gleak.studies.machine import Machine
 from gleak.studies.stage_files import (
     Made,
     StudyPart,
+    datasets_of_victims,
     model_of,
     parameters_of,
     reconstruction_of,
@@ -76,6 +78,7 @@ class Conditions(BaseModel):
         begun, ended: times of the first and the last job, in UTC.
         cells: number of cells that were computed.
         cpu_hours: without the jobs that these depend on.
+        samples: numbers of samples by dataset and split, from which victims were drawn.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,6 +91,7 @@ class Conditions(BaseModel):
     ended: str
     cells: int
     cpu_hours: float
+    samples: dict[str, dict[str, int]] = {}
 
     def and_those_of(self, others: Conditions) -> Conditions:
         """Return the conditions of the cells of both."""
@@ -98,6 +102,7 @@ class Conditions(BaseModel):
             ended=max(self.ended, others.ended),
             cells=self.cells + others.cells,
             cpu_hours=round(self.cpu_hours + others.cpu_hours, 3),
+            samples=self.samples | others.samples,
         )
 
 
@@ -163,6 +168,7 @@ def conditions_of(cells: Sequence[Cell], networks: int, results: Path) -> Condit
         ended=times[-1],
         cells=len(cells),
         cpu_hours=round(sum(fact["cpu_seconds"] for fact in facts) / 3600, 3),
+        samples=read_sizes(path_of(file, results) for file in datasets_of_victims(cells)),
     )
 
 
@@ -240,7 +246,8 @@ class Record:
         judged = [claim for claim in self.study.expectations if claim.grid in tables]
         study = replace(self.study, expectations=judged)
         papers = empty_published() if self.published is None else read_published(self.published)
-        return in_words(study, self.scale, judge_claims(study, self.scale, tables, papers))
+        sizes = {k: v for facts in self.conditions.values() for k, v in facts.samples.items()}
+        return in_words(study, self.scale, judge_claims(study, self.scale, tables, papers, sizes))
 
     def table(self, grid: str) -> Path:
         """Return the file with the scores of a grid."""

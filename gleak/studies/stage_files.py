@@ -175,4 +175,14 @@ def reads_of_figure(part: StudyPart) -> Inputs:
 
 
 def reads_of_verdicts(part: StudyPart) -> Inputs:
-    return {"tables": [table_of(part, grid) for grid in part.study.grids]}
+    grids = [part.study.grid(name, part.scale) for name in part.study.grids]
+    return {
+        "tables": [table_of(part, grid) for grid in part.study.grids],
+        "datasets": datasets_of_victims(cell for grid in grids for cell in grid.cells),
+    }
+
+
+def datasets_of_victims(cells: Iterable[Cell]) -> list[Made]:
+    """Return the datasets that victims are drawn from and whose specs do not tell their sizes."""
+    drawn = (c for c in cells if "client" in c.specs and c.client.name != CAPTURED)
+    return list(dict.fromkeys(dataset_of(c) for c in drawn if c.dataset.sizes is None))

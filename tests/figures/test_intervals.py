@@ -24,6 +24,7 @@ from gleak.figures.intervals import (
     mean_interval,
     mean_of,
     median_interval,
+    overlapping,
     paired_difference,
     rate_of,
 )
@@ -338,3 +339,34 @@ def test_intervals_cover_the_mean_over_networks_that_have_more_in_common():
         ignoring += low <= 0 <= high
     assert inside / repeats >= 0.94
     assert ignoring / repeats < 0.8
+
+
+@pytest.mark.parametrize("batches", [13, 30, 48])
+def test_batches_that_share_samples_have_the_interval_of_those_that_do_not(batches: int):
+    """Batches of five from sixty samples, in shuffles as clients draw them: twelve are disjoint."""
+    random = np.random.default_rng(11)
+    missed = alone = 0
+    for _ in range(400):
+        samples = random.normal(size=60)
+        shuffles = [random.permutation(samples).reshape(12, 5) for _ in range(4)]
+        values = np.concatenate(shuffles)[:batches].mean(axis=1)
+        estimate = Medians((values,))
+        low, high = overlapping(estimate, 12).interval()
+        missed += not low <= 0 <= high
+        low, high = estimate.interval()
+        alone += not low <= 0 <= high
+    assert missed / 400 <= 0.05
+    assert batches < 20 or alone / 400 > 0.1
+
+
+@pytest.mark.parametrize("n", [6, 12, 25])
+def test_the_interval_to_be_expected_of_as_many_batches_is_that_of_the_median(n: int):
+    values = np.random.default_rng(n).normal(size=n)
+    assert Medians((values,)).at(n, 0.95) == pytest.approx(Medians((values,)).interval())
+
+
+def test_more_batches_of_the_same_samples_decide_nothing():
+    estimate = overlapping(Medians((np.arange(40.0),)), 12)
+    assert estimate.n == 12
+    assert estimate.at(1000, 0.95) == estimate.interval()
+    assert overlapping(estimate, 40) is estimate

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -285,17 +285,6 @@ def test_a_gate_that_cannot_tell_or_has_no_data_is_not_passed(
     assert int(row["needed"]) > len(VICTIMS)
 
 
-def test_repeats_of_a_batch_are_one_victim(tmp_path: Path, scored: Scored, write: WriteScores):
-    client = "fedsgd+victims=40+repeats=10"
-    axes = {"client": client, "defense": "none", "attack": "cpl", "controls": []}
-    study = make_study(tmp_path, [{"at_most": 7.5, **OWN}], **axes)
-    values = [value for value in (4.0, 5.0, 6.0, 7.0) for _ in range(10)]
-    rows = study.grid("attacks", "quick").scored
-    path = write("s.csv", *(scored("iterations", values, **row) for row in rows))
-    table = judge_study(study, "quick", {"attacks": path}, tmp_path)
-    assert table[["n", "verdict"]].to_numpy().tolist() == [[4, "cannot tell"]] * 2
-
-
 PAPER = """figure,attack,metric,statistic,value,note
 table,cpl,iterations,mean,11.5,
 table,dlg,iterations,mean,18.4,
@@ -319,88 +308,6 @@ def test_the_papers_effect_is_that_of_a_figure_of_the_grid(
     arguments = study, "quick", {"attacks": path}, tmp_path
     assert judge_study(*arguments, tmp_path / "published.csv")["paper"].tolist() == ["6.9", "11.5"]
     assert judge_study(*arguments)["paper"].tolist() == ["–", "–"]
-
-
-Judge = Callable[..., "pd.Series[Any]"]
-
-
-@pytest.fixture
-def judge_values(tmp_path: Path, scored: Scored, write: WriteScores) -> Judge:
-    """The verdict on a claim, from the values of CPL's victims at the paper's scale."""
-
-    def judge_one(
-        claim: dict[str, Any],
-        values: Sequence[float],
-        metric: str = "success_content",
-        paper: str = "",
-        **axes: Any,
-    ) -> pd.Series:
-        axes = {"dataset": "mnist", "defense": "none", "attack": "cpl", "controls": [], **axes}
-        figure = {"table": {"kind": "bar", "grid": "attacks", "x": "attack", "y": metric}}
-        scale = "quick" if "quick" in axes else "paper"
-        axes.setdefault("quick", {})
-        study = make_study(tmp_path, [{"metric": metric, **claim}], figure, **axes)
-        published = tmp_path / "published.csv"
-        published.write_text(f"figure,metric,statistic,value,note\ntable,{metric},mean,{paper},\n")
-        (row,) = study.grid("attacks", scale).scored
-        path = write("s.csv", scored(metric, list(values), **row))
-        arguments = study, scale, {"attacks": path}, tmp_path
-        return judge_study(*arguments, published if paper else None).iloc[0]
-
-    return judge_one
-
-
-@pytest.mark.parametrize(
-    ("paper", "verdict"), [("0.95", "holds"), ("0.9", "holds"), ("0.5", "differs"), ("", "holds")]
-)
-def test_a_paper_s_number_outside_of_the_interval_differs(
-    judge_values: Judge, paper: str, verdict: str
-):
-    """By more than 0.05 of a share: of 60 successes in 60 the interval is from 0.94."""
-    row = judge_values({"at_least": 0.4}, [1.0] * 60, paper=paper)
-    assert (row["verdict"], row["protocol"]) == (verdict, "the paper's")
-
-
-def test_a_mean_of_few_values_does_not_differ(judge_values: Judge):
-    for n, verdict in ((49, "holds"), (50, "differs")):
-        values = 20 + np.arange(n) / n
-        row = judge_values({"at_least": 10}, values, metric="psnr", paper="30")
-        assert row["verdict"] == verdict
-
-
-CHANGED = {"quick": {"dataset": "digits", "proxy_for": {"digits": "mnist"}}}
-
-
-def test_under_another_protocol_a_number_does_not_differ_and_is_no_bound(judge_values: Judge):
-    claim = {"at_least": 0.4}
-    row = judge_values(claim, [1.0] * 60, paper="0.5", **CHANGED)
-    assert (row["verdict"], row["protocol"]) == ("cannot tell", "digits for mnist")
-    assert "other data, another network" in describe_needed(row["needed"])
-    for told in ({"transfers": "digits are digits"}, {"source": "ours"}):
-        row = judge_values({**claim, **told}, [1.0] * 60, paper="0.5", **CHANGED)
-        assert row["verdict"] == "holds"
-
-
-@pytest.mark.parametrize(
-    ("values", "needed"), [([300.0] * 5 + [40.0] * 3, "longer searches"), ([40.0] * 8, "")]
-)
-def test_a_cost_that_the_budget_decides_has_no_verdict(
-    judge_values: Judge, values: list[float], needed: str
-):
-    row = judge_values({"at_least": 30}, values, metric="iterations")
-    assert (row["verdict"], row["needed"]) == ("cannot tell" if needed else "holds", needed)
-
-
-@pytest.mark.parametrize(("chance", "verdict"), [(0.97, "cannot tell"), (0.2, "holds")])
-def test_what_may_be_chance_has_no_verdict(judge_values: Judge, chance: float, verdict: str):
-    row = judge_values({"at_least": 0.4, "chance": chance}, [1.0] * 60)
-    assert row["verdict"] == verdict
-    assert row["needed"] == ("more than chance" if verdict == "cannot tell" else "")
-
-
-def test_victims_of_one_job_share_one_measurement_of_time(judge_values: Judge):
-    row = judge_values({"at_most": 30}, [2.0] * 8, metric="seconds")
-    assert (row["n"], row["verdict"]) == (1, "cannot tell")
 
 
 def test_holms_correction_stops_at_the_first_error_that_is_too_large():

@@ -17,7 +17,8 @@ from gleak.artifacts.update import Update
 from gleak.assessment.findings import RefusedCell
 from gleak.core.registry import parse
 from gleak.core.settings import Scale
-from gleak.figures.recorded import LAST_LEVEL, Conditions, conditions_of
+from gleak.figures.record_files import Conditions
+from gleak.figures.recorded import LAST_LEVEL, conditions_of
 from gleak.figures.statistics import records, refusals, select
 from gleak.metrics.reconstruction.assignment import match_samples
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores

@@ -14,6 +14,7 @@ from gleak.cli.study_commands import study_file
 from gleak.core.errors import ArtifactError, GleakError, SpecError, needs_extra
 from gleak.core.settings import Scale, Settings
 from gleak.figures import headlines, recorded
+from gleak.figures.record_files import CONDITIONS, recording
 from gleak.figures.recorded import Record
 from gleak.figures.verdict_table import HEADLINES, save_headlines
 from gleak.runtime.workflow import Workflow, find_snakefile
@@ -51,9 +52,10 @@ def run_record(arguments: Namespace) -> int:
             f"snakemake --config {shlex.quote(f'studies={study.name}')} scale={scale}"
         )
     folder = arguments.folder / study.name / scale
-    for grid in grids:
-        facts = recorded.record_grid(study, grid, scale, results, folder)
-        print(f"{grid}: {facts.cells} cells, {facts.cpu_hours:.2f} CPU hours")
+    with recording(folder):
+        for grid in grids:
+            facts = recorded.record_grid(study, grid, scale, results, folder)
+            print(f"{grid}: {facts.cells} cells, {facts.cpu_hours:.2f} CPU hours")
     draw = recorded.record_picture
     pictures = [name for name in study.figures if draw(study, name, scale, results, folder)]
     print(f"{folder}: {len(grids)} grids, {len(pictures)} pictures of reconstructions")
@@ -71,9 +73,11 @@ def _compute(arguments: Namespace, study: Study, settings: Settings) -> int:
     workflow = Workflow(find_snakefile(None), options, log, prefix=prefix)
     folder = arguments.folder / study.name / settings.scale
     failed: list[Path] = []
-    for done in Recorder(study, settings, folder, workflow).run(
-        arguments.grids or undecided_first(study, settings.scale, folder), arguments.hours
-    ):
+
+    def order() -> list[str]:
+        return arguments.grids or undecided_first(study, settings.scale, folder)
+
+    for done in Recorder(study, settings, folder, workflow).run(order, arguments.hours):
         print(f"{done.grid}: {done.added} cells recorded, {done.left} left", flush=True)
         failed += done.failed
     if failed:
@@ -102,7 +106,7 @@ def _add_folder(command: ArgumentParser) -> None:
 
 def run_results(arguments: Namespace) -> int:
     folder = arguments.folder
-    found = sorted({path.parts[-3] for path in folder.glob(f"*/*/{recorded.CONDITIONS}")})
+    found = sorted({path.parts[-3] for path in folder.glob(f"*/*/{CONDITIONS}")})
     for name in found if arguments.study is None else [arguments.study]:
         _write_results(study_file(name), folder)
     print(headlines.write_overview(folder))

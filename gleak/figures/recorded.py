@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pandas as pd
-import yaml
-from pydantic import BaseModel, ConfigDict
 
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.dataset import read_sizes
 from gleak.core.errors import ArtifactError
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.settings import SCALES, Scale, Settings
-from gleak.core.yaml_input import load_mapping, read_model
 from gleak.figures.canvas.forest import draw_forest
 from gleak.figures.canvas.tables import table_in_page
 from gleak.figures.draw import differing_cells, draw
@@ -38,6 +34,14 @@ from gleak.figures.headlines import (
 )
 from gleak.figures.judge import in_words, judge_claims
 from gleak.figures.published import empty_published, read_published
+from gleak.figures.record_files import (
+    CONDITIONS,
+    SUFFIX,
+    Conditions,
+    distinct,
+    read_conditions,
+    save_record,
+)
 from gleak.figures.statistics import refusals
 from gleak.figures.verdict_table import tabulate_verdicts
 from gleak.metrics.score_table import read_scores
@@ -57,53 +61,11 @@ from gleak.studies.stage_files import (
 from gleak.studies.stages import path_of
 from gleak.studies.study import Study
 
-SUFFIX = ".csv.gz"
-CONDITIONS = "conditions.yaml"
 HEADLINES = "headlines"
 """Stem of the picture of the headline claims."""
 LETTERS = 12  # of a digest
 LAST_LEVEL = {"training": model_of, "crafting": parameters_of, "attack": reconstruction_of}
 """Last level of a cell -> the file that its last job makes."""
-
-
-class Conditions(BaseModel):
-    """Conditions under which the scores of a grid were computed, by the jobs of the last level.
-
-    Args:
-        commits: of gleak's source, "unknown" outside a git repository; several if the run was
-            continued after a change.
-        versions: of gleak and torch.
-        devices: that computed the cells.
-        threads: of a job.
-        begun, ended: times of the first and the last job, in UTC.
-        cells: number of cells that were computed.
-        cpu_hours: without the jobs that these depend on.
-        samples: numbers of samples by dataset and split, from which victims were drawn.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    commits: list[str]
-    versions: list[str]
-    devices: list[str]
-    threads: list[int]
-    begun: str
-    ended: str
-    cells: int
-    cpu_hours: float
-    samples: dict[str, dict[str, int]] = {}
-
-    def and_those_of(self, others: Conditions) -> Conditions:
-        """Return the conditions of the cells of both."""
-        lists = ("commits", "versions", "devices", "threads")
-        return Conditions(
-            **{each: _distinct([*getattr(self, each), *getattr(others, each)]) for each in lists},
-            begun=min(self.begun, others.begun),
-            ended=max(self.ended, others.ended),
-            cells=self.cells + others.cells,
-            cpu_hours=round(self.cpu_hours + others.cpu_hours, 3),
-            samples=self.samples | others.samples,
-        )
 
 
 def finished_grids(study: Study, scale: Scale, results: Path) -> list[str]:
@@ -131,23 +93,6 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
     return conditions
 
 
-def save_record(grid: str, scores: pd.DataFrame, conditions: Conditions, folder: Path) -> None:
-    """Write the table of a grid and its conditions into the folder of a record."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic(folder / f"{grid}{SUFFIX}") as temporary:
-        scores.to_csv(
-            temporary,
-            index=False,
-            float_format="%.6g",
-            lineterminator="\n",
-            compression={"method": "gzip", "mtime": 0},  # equal tables give equal bytes
-        )
-    recorded = {**read_conditions(folder), grid: conditions}
-    content = {name: facts.model_dump() for name, facts in sorted(recorded.items())}
-    with atomic(folder / CONDITIONS) as temporary:
-        temporary.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-
-
 def conditions_of(cells: Sequence[Cell], networks: int, results: Path) -> Conditions:
     """Summarise the provenance of the last level of each cell; at least one.
 
@@ -160,35 +105,16 @@ def conditions_of(cells: Sequence[Cell], networks: int, results: Path) -> Condit
     facts = [provenance.load(path_of(file, results).parent) for file in made]
     times = sorted(str(fact["time"]) for fact in facts)
     return Conditions(
-        commits=_distinct(fact["commit"] or "unknown" for fact in facts),
-        versions=_distinct(f"gleak {fact['gleak']}, torch {fact['torch']}" for fact in facts),
-        devices=_distinct(fact["device"] for fact in facts),
-        threads=_distinct(fact["threads"] for fact in facts),
+        commits=distinct(fact["commit"] or "unknown" for fact in facts),
+        versions=distinct(f"gleak {fact['gleak']}, torch {fact['torch']}" for fact in facts),
+        devices=distinct(fact["device"] for fact in facts),
+        threads=distinct(fact["threads"] for fact in facts),
         begun=times[0],
         ended=times[-1],
         cells=len(cells),
         cpu_hours=round(sum(fact["cpu_seconds"] for fact in facts) / 3600, 3),
         samples=read_sizes(path_of(file, results) for file in datasets_of_victims(cells)),
     )
-
-
-def _distinct(values: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(values))
-
-
-def read_conditions(folder: Path) -> dict[str, Conditions]:
-    """Return the conditions of each recorded grid; none if there is no record.
-
-    Raises:
-        SpecError: the file is not valid; names it.
-    """
-    path = folder / CONDITIONS
-    if not path.is_file():
-        return {}
-    content = load_mapping(path, "conditions of a record", "grids")
-    return {
-        grid: read_model(Conditions, facts, f"{path}: {grid}") for grid, facts in content.items()
-    }
 
 
 def record_picture(study: Study, figure: str, scale: Scale, results: Path, folder: Path) -> bool:

@@ -6,8 +6,9 @@ such as an attack or a defence, or by what was not finished.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,18 +16,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gleak.core.errors import ArtifactError
+from gleak.core.errors import ArtifactError, DamagedError
 from gleak.core.settings import Settings
-from gleak.figures.recorded import (
+from gleak.figures.record_files import (
     SUFFIX,
     Conditions,
-    conditions_of,
     read_conditions,
+    recording,
     save_record,
 )
+from gleak.figures.recorded import LETTERS, conditions_of
 from gleak.figures.statistics import CELL
 from gleak.figures.tabulate import in_order, join_networks
-from gleak.metrics.score_table import empty_scores, read_scores, refused_scores
+from gleak.metrics.score_table import REFUSED, empty_scores, read_scores, refused_scores
+from gleak.runtime import provenance
 from gleak.runtime.workflow import Workflow
 from gleak.studies.axis_labels import BLIND
 from gleak.studies.cell import Cell, levels_of, levels_of_truth
@@ -36,6 +39,8 @@ from gleak.studies.machine import Machine
 from gleak.studies.stage_files import Made, scores_of
 from gleak.studies.stages import path_of
 from gleak.studies.study import Study
+
+logger = logging.getLogger(__name__)
 
 PIECE = 600
 """Seconds of one core that a piece takes by the plan, at least; a record is written after each."""
@@ -79,27 +84,43 @@ class Recorder:
     folder: Path
     workflow: Workflow
 
-    def run(self, grids: Sequence[str], hours: float) -> Iterator[Progress]:
-        """Compute and append lacking cells, grid by grid, until the time is over.
+    def run(self, order: Callable[[], Iterable[str]], hours: float) -> Iterator[Progress]:
+        """Compute and append lacking cells, piece by piece, until the time is over.
+
+        Args:
+            order: grids; asked before each piece, which is of the first grid that lacks cells.
+            hours: time after which no further job is started.
 
         Yields:
-            After each grid what was done.
+            After each piece what was done.
 
         Raises:
-            ArtifactError: the victims are not those of the record.
+            ArtifactError: the victims are not those of the record, or this has cells that the study
+                does not declare; nothing is changed.
             StoppedError: interrupted; finished cells are in the record.
         """
-        end = time.monotonic() + hours * 3600
-        for name in grids:
-            grid = self.study.grid(name, self.settings.scale)
-            before, failed = len(self.lacking(grid)), []
-            self._copy(grid)
-            for piece in self._pieces(grid, self.lacking(grid)):
-                if time.monotonic() >= end:
-                    break
-                failed += self._compute(grid, piece, end - time.monotonic())
-            left = len(self.lacking(grid))
-            yield Progress(name, before - left, failed, left)
+        with recording(self.folder):
+            end = time.monotonic() + hours * 3600
+            for name in order():
+                self._warn_of_other_code(name)
+            tried: set[tuple[str, Cell]] = set()
+            while time.monotonic() < end:
+                for grid in map(self._grid, order()):
+                    if copied := self._copy(grid):
+                        yield Progress(grid.name, copied, (), len(self.lacking(grid)))
+                    lacking = self.lacking(grid)
+                    if cells := [cell for cell in lacking if (grid.name, cell) not in tried]:
+                        break
+                else:
+                    return
+                piece = self._piece(grid, cells)
+                failed = self._compute(grid, piece, end - time.monotonic())
+                tried |= {(grid.name, cell) for cell in piece}
+                left = len(self.lacking(grid))
+                yield Progress(grid.name, len(lacking) - left, failed, left)
+
+    def _grid(self, name: str) -> Grid:
+        return self.study.grid(name, self.settings.scale)
 
     def lacking(self, grid: Grid) -> list[Cell]:
         """Return the cells of a grid whose scores are not recorded, in the order of the study."""
@@ -107,17 +128,43 @@ class Recorder:
         return [cell for cell in grid.cells if _key(levels_of(cell)) not in known]
 
     def _table(self, grid: str) -> pd.DataFrame:
-        """Return the recorded scores of a grid, without cells that the study no longer has."""
+        """Return the recorded scores of a grid, without refusals that the study no longer has.
+
+        Raises:
+            ArtifactError: a cell is not declared, or it is recorded twice; names it and the file.
+        """
         file = self.folder / f"{grid}{SUFFIX}"
         if not file.is_file():
             return empty_scores()
-        declared = {_key(row) for row in self.study.grid(grid, self.settings.scale).scored}
+        declared = {_key(row) for row in self._grid(grid).scored}
         table = read_scores([file])
-        return table[[key in declared for key in _keys(table)]]
+        if twice := _cells_in(table[table.duplicated([*CELL, "victim", "sample", "metric"])]):
+            raise DamagedError(file, f"{'/'.join(min(twice))} is recorded twice")
+        known = pd.Series([key in declared for key in _keys(table)], table.index, dtype=bool)
+        if other := _cells_in(table[~known & (table["status"] != REFUSED)]):
+            raise ArtifactError(
+                f"{file}: {len(other)} cells are not those of grid {grid!r} of study "
+                f"{self.study.name!r}, {'/'.join(min(other))} first, and would be lost; declare "
+                "them, or move the file away to record the grid anew"
+            )
+        return table[known]
 
-    def _copy(self, grid: Grid) -> None:
-        """Take cells that another grid of the record has, from as many networks."""
-        recorded = read_conditions(self.folder)
+    def _warn_of_other_code(self, grid: str) -> None:
+        """Log a warning if cells of a grid were recorded with other code than what is added."""
+        facts = read_conditions(self.folder).get(grid)
+        changed = [c for c in facts.commits if provenance.changed_since(c)] if facts else []
+        if changed and self.lacking(self._grid(grid)):
+            logger.warning(
+                "grid %s: recorded cells are by the code of %s, which has changed since; what is "
+                "added is compared with them. To record all by one code, move %s away",
+                grid,
+                ", ".join(commit[:LETTERS] for commit in changed),
+                self.folder / f"{grid}{SUFFIX}",
+            )
+
+    def _copy(self, grid: Grid) -> int:
+        """Take cells that another grid has from as many networks, and return how many."""
+        recorded, before = read_conditions(self.folder), len(self.lacking(grid))
         for other in sorted(recorded.keys() & self.study.grids.keys() - {grid.name}):
             if self.study.grid(other, grid.scale).networks != grid.networks:
                 continue
@@ -125,8 +172,10 @@ class Recorder:
             table = self._table(other)
             rows = table[[key in lacking for key in _keys(table)]]
             if found := _cells_in(rows):
-                taken = {"cells": len(found), "cpu_hours": 0.0}
+                cells = found & {_key(levels_of(cell)) for cell in grid.cells}
+                taken = {"cells": len(cells), "cpu_hours": 0.0}
                 self._append(grid, rows, recorded[other].model_copy(update=taken))
+        return before - len(self.lacking(grid))
 
     def _append(self, grid: Grid, rows: pd.DataFrame, facts: Conditions) -> None:
         """Add cells to the record of a grid, and what the study refuses."""
@@ -138,8 +187,8 @@ class Recorder:
         joined = before.and_those_of(facts) if before else facts
         save_record(grid.name, in_order(tables), joined, self.folder)
 
-    def _pieces(self, grid: Grid, cells: Iterable[Cell]) -> Iterator[list[Cell]]:
-        """Yield cells that together take `PIECE` seconds."""
+    def _piece(self, grid: Grid, cells: Iterable[Cell]) -> list[Cell]:
+        """Return the first cells, which together take `PIECE` seconds."""
         piece: list[Cell] = []
         seconds, machine = 0.0, Machine()
         for cell in cells:
@@ -147,10 +196,8 @@ class Recorder:
             seconds += sum(job.seconds(machine) for job in jobs(made, self.settings))
             piece.append(cell)
             if seconds >= PIECE:
-                yield piece
-                piece, seconds = [], 0.0
-        if piece:
-            yield piece
+                break
+        return piece
 
     def _compute(self, grid: Grid, piece: Sequence[Cell], seconds: float) -> list[Path]:
         """Compute cells and append those that are finished; return the files that are missing."""

@@ -110,9 +110,20 @@ def _version(package: str) -> str | None:
         return None
 
 
+def changed_since(commit: str) -> bool:
+    """Return True unless gleak's source is that of a commit, for all that is known."""
+    source = Path(__file__).parents[1]
+    return _git("-C", str(source), "diff", "--quiet", commit, "--", str(source)) is None
+
+
 def _commit() -> str | None:
     """Return the commit of gleak's source, None outside a git repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    return _git("-C", str(Path(__file__).parent), "rev-parse", "HEAD")
+
+
+def _git(*words: str) -> str | None:
+    """Return what git prints, None if it fails."""
+    command = ["git", *words]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

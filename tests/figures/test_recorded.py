@@ -10,12 +10,10 @@ import pandas as pd
 import pytest
 
 from gleak.core.errors import ArtifactError, SpecError
+from gleak.figures.record_files import CONDITIONS, Conditions, read_conditions
 from gleak.figures.recorded import (
-    CONDITIONS,
-    Conditions,
     Record,
     finished_grids,
-    read_conditions,
     record_grid,
     record_picture,
     records_of,

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 
-from gleak.core.errors import ArtifactError, StoppedError
+from gleak.core.errors import ArtifactError, DamagedError, SpecError, StoppedError
 from gleak.core.settings import Settings
-from gleak.figures.recorded import read_conditions
-from gleak.figures.recorder import Recorder
+from gleak.figures.record_files import CONDITIONS, read_conditions
+from gleak.figures.recorder import Progress, Recorder
 from gleak.metrics.score_table import read_scores, save_scores
 from gleak.studies.study import Study, load_study
 from tests.figures.test_recorded import FACTS
@@ -33,8 +35,10 @@ class ScoredAtOnce:
     failing: str = "none fails"
     interrupted: bool = False
     made: list[str] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None
 
     def make(self, targets: Iterable[Path], seconds: float | None = None) -> int:
+        self.meanwhile()
         for target in targets:
             levels = dict(zip(LEVELS, target.parts[-8:-1], strict=True))
             if levels["attack"] == self.failing:
@@ -78,28 +82,32 @@ def with_attack(attack: str, tmp_path: Path, grid: str = "attacks") -> Study:
     return load_study(file)
 
 
+def record(recorder: Recorder, *grids: str) -> Iterator[Progress]:
+    return recorder.run(lambda: grids or ("attacks",), hours=1)
+
+
 def recorded(recorder: Recorder, grid: str = "attacks") -> pd.DataFrame:
     return read_scores([recorder.folder / f"{grid}.csv.gz"])
 
 
 def test_what_a_record_lacks_is_computed_once(recorder: Make):
     first = recorder()
-    (done,) = first.run(["attacks"], hours=1)
+    (done,) = record(first)
     assert (done.added, done.left, done.failed) == (3, 0, [])
     assert set(recorded(first)["attack"]) == {"cpl", "dlg", "blind", "truth"}
     assert read_conditions(first.folder)["attacks"].cells == 3
     again = recorder()
-    (done,) = again.run(["attacks"], hours=1)
-    assert (done.added, again.workflow.made) == (0, [])
+    assert [*record(again)] == []
+    assert again.workflow.made == []
 
 
 def test_an_attack_that_was_added_is_recorded_without_the_run_of_the_others(
     recorder: Make, tmp_path: Path
 ):
-    [*recorder().run(["attacks"], hours=1)]
+    [*record(recorder())]
     added = recorder(with_attack("invertgrad", tmp_path), "elsewhere", errors={"invertgrad": 0.1})
     before = recorded(added)
-    (done,) = added.run(["attacks"], hours=1)
+    (done,) = record(added)
     assert (done.added, done.left) == (1, 0)
     assert sorted(added.workflow.made) == ["blind", "invertgrad"]
     after = recorded(added)
@@ -112,40 +120,158 @@ def test_an_attack_that_was_added_is_recorded_without_the_run_of_the_others(
 
 
 def test_other_victims_than_those_of_the_record_are_refused(recorder: Make, tmp_path: Path):
-    [*recorder().run(["attacks"], hours=1)]
+    [*record(recorder())]
     study = with_attack("invertgrad", tmp_path)
     other = recorder(study, "elsewhere", errors={"blind": 0.7})
     with pytest.raises(ArtifactError, match=r"blind: mse of client 0 is 0\.7, 0\.5 in the record"):
-        [*other.run(["attacks"], hours=1)]
+        [*record(other)]
     assert "invertgrad" not in set(recorded(other)["attack"])
 
 
 def test_finished_cells_of_an_interrupted_run_are_recorded(recorder: Make):
     stopped = recorder(failing="dlg", interrupted=True)
     with pytest.raises(StoppedError):
-        [*stopped.run(["attacks"], hours=1)]
+        [*record(stopped)]
     assert set(recorded(stopped)["attack"]) == {"cpl", "blind", "truth"}
     rest = recorder()
-    assert [done.added for done in rest.run(["attacks"], hours=1)] == [1]
+    assert [done.added for done in record(rest)] == [1]
 
 
 def test_cells_that_fail_are_named_and_the_others_recorded(recorder: Make):
     failing = recorder(failing="dlg")
-    (done,) = failing.run(["attacks"], hours=1)
+    (done,) = record(failing)
     assert (done.added, done.left) == (2, 1)
     assert [path.parent.name for path in done.failed] == ["dlg"]
 
 
 def test_without_time_nothing_is_computed(recorder: Make):
     late = recorder()
-    (done,) = late.run(["attacks"], hours=0)
-    assert (done.added, done.left, late.workflow.made) == (0, 3, [])
+    assert [*late.run(lambda: ["attacks"], hours=0)] == []
+    assert (len(late.lacking(late.study.grid("attacks", "quick"))), late.workflow.made) == (3, [])
 
 
 def test_cells_of_another_grid_are_taken_from_its_record(recorder: Make, tmp_path: Path):
-    [*recorder().run(["attacks"], hours=1)]
+    [*record(recorder())]
     more = recorder(with_attack("invertgrad", tmp_path, "submitted"), "elsewhere")
-    (done,) = more.run(["submitted"], hours=1)
-    assert (done.added, done.left) == (4, 0)
+    progress = [(done.added, done.left) for done in record(more, "submitted")]
+    assert progress == [(3, 1), (1, 0)]
     assert sorted(more.workflow.made) == ["blind", "invertgrad"]
     assert read_conditions(more.folder)["submitted"].cpu_hours == FACTS["cpu_seconds"] / 3600
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("file", ["attacks.pending.yaml", "attacks.csv.gz", CONDITIONS])
+def test_a_full_disk_or_a_stop_in_an_append_loses_nothing_and_counts_nothing_twice(
+    recorder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+):
+    """The second of two appends fails at each of its files; the next run completes it."""
+    [*record(recorder())]
+    rename = Path.replace
+
+    def replace(source: Path, target: Path) -> Path:
+        if target.name == file:
+            raise FULL
+        return rename(source, target)
+
+    more = recorder(with_attack("invertgrad", tmp_path), "elsewhere")
+    before = recorded(more)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", replace)
+        with pytest.raises(ArtifactError, match="No space left on device"):
+            [*record(more)]
+    assert len(recorded(more)) >= len(before)
+    [*record(recorder(more.study, "elsewhere"))]
+    after = recorded(more)
+    assert not after.duplicated().any()
+    assert set(after["attack"]) == {*before["attack"], "invertgrad"}
+    facts = read_conditions(more.folder)["attacks"]
+    assert (facts.cells, facts.cpu_hours) == (4, 4 * FACTS["cpu_seconds"] / 3600)
+    assert {path.name for path in more.folder.iterdir()} == {"attacks.csv.gz", CONDITIONS}
+
+
+def test_two_runs_that_record_at_once_take_turns(recorder: Make):
+    """While the first computes, the second is started; it waits, and has nothing left to do."""
+    processes = get_context("fork")
+    computing = processes.Event()
+
+    def wait_and_record() -> None:
+        computing.wait()
+        [*record(recorder(results="b"))]
+
+    second = processes.Process(target=wait_and_record)
+    second.start()
+
+    def let_it_begin() -> None:
+        computing.set()
+        second.join(0.5)
+
+    first = recorder(results="a", meanwhile=let_it_begin)
+    [*record(first)]
+    second.join(60)
+    assert second.exitcode == 0
+    assert not recorded(first).duplicated(["attack", "victim", "sample", "metric"]).any()
+    assert read_conditions(first.folder)["attacks"].cells == 3
+    assert not (first.folder.parent / "b").exists()
+
+
+def test_cells_of_another_study_are_refused_and_kept(recorder: Make, tmp_path: Path):
+    [*record(recorder(with_attack("invertgrad", tmp_path)))]
+    other = recorder()
+    before = (other.folder / "attacks.csv.gz").read_bytes()
+    with pytest.raises(ArtifactError, match=r"1 cells are not .* 'study', .*invertgrad first"):
+        [*record(other)]
+    assert other.workflow.made == []
+    assert (other.folder / "attacks.csv.gz").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "fault"),
+    [
+        (lambda table: pd.concat([table, table]), DamagedError, "is recorded twice"),
+        (lambda table: table.drop(columns="grants"), DamagedError, "has columns"),
+    ],
+)
+def test_a_table_of_another_schema_is_refused_before_anything_is_computed(
+    recorder: Make, change: Callable[..., pd.DataFrame], error: type[Exception], fault: str
+):
+    again = recorder()
+    [*record(recorder())]
+    change(recorded(again)).to_csv(again.folder / "attacks.csv.gz", index=False)
+    with pytest.raises(error, match=fault):
+        [*record(again)]
+    assert again.workflow.made == []
+
+
+def test_conditions_of_another_schema_are_refused_before_anything_is_computed(recorder: Make):
+    late = recorder()
+    late.folder.mkdir()
+    (late.folder / CONDITIONS).write_text("attacks: {commits: [a], hosts: 3}")
+    with pytest.raises(SpecError, match=r"conditions\.yaml: attacks.*hosts"):
+        [*record(late)]
+    assert late.workflow.made == []
+
+
+def test_cells_by_other_code_are_told(
+    recorder: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    [*record(recorder())]
+    assert not caplog.messages
+    [*record(recorder(with_attack("invertgrad", tmp_path), "elsewhere"))]
+    (message,) = caplog.messages
+    assert f"recorded cells are by the code of {FACTS['commit']}, which has changed" in message
+
+
+def test_the_order_of_grids_is_asked_before_each_piece(
+    recorder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("gleak.figures.recorder.PIECE", 0)
+    both = recorder(with_attack("invertgrad", tmp_path, "submitted"))
+    orders = iter([["attacks", "submitted"]] * 2 + [["submitted", "attacks"]] * 9)
+    done = [each.grid for each in both.run(lambda: next(orders), hours=1)]
+    assert done[:3] == ["attacks", "submitted", "submitted"]
+    facts = read_conditions(both.folder)
+    assert {grid: each.cells for grid, each in facts.items()} == {"attacks": 4, "submitted": 4}
+    hours = sum(each.cpu_hours for each in facts.values())
+    assert hours == 4 * FACTS["cpu_seconds"] / 3600  # what both have counts once

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from gleak.core.spec import Spec, format_value
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
+from gleak.studies.claims import METRIC
 
 THE_PAPERS = "the paper's"
 NUMBERS = {"victims", "repeats", "first"}
 """Fields of a client that say how many victims there are, which a verdict states itself."""
-METRIC = "metric"
-BOUND_TO = ("dataset", "model", METRIC)
-"""What a number of a paper is about: beside others it is no bound."""
 
 
 def changes(
@@ -53,14 +51,17 @@ def _changed(level: str, spec: Spec, names: AxisLabels, paper: AxisLabels) -> li
         return [f"{label}, which the paper does not have"]
     if theirs.name != spec.name:
         named = paper.label(level, theirs)
-        return [f"{spec if label == named else label} for {named}"]
+        told = [f"{spec if label == named else label} for {named}"]
+        return told + _differing(spec, theirs, f"{level} ") if level == "client" else told
     return _differing(names.bases.get(level, {}).get(spec, spec), theirs, f"{level} ")
 
 
 def _differing(spec: Spec, theirs: Spec, prefix: str) -> list[str]:
-    """Return the fields in which two specs of one name differ."""
+    """Return the fields that two specs have and in which they differ."""
     found = []
     for key in type(spec).model_fields:
+        if key not in type(theirs).model_fields:
+            continue
         ours, other = getattr(spec, key), getattr(theirs, key)
         if ours == other or key in NUMBERS:
             continue

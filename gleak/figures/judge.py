@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import get_args
@@ -19,7 +20,7 @@ from gleak.artifacts.dataset import read_sizes
 from gleak.core.errors import GleakError
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.numbers import format_number, format_value
-from gleak.figures.claim_protocol import BOUND_TO, changes, describe_protocol
+from gleak.figures.claim_protocol import changes, describe_protocol
 from gleak.figures.evidence import (
     CellValues,
     Evidence,
@@ -35,7 +36,13 @@ from gleak.figures.evidence import (
 )
 from gleak.figures.intervals import CONFIDENCE, FEWEST, Overlapping
 from gleak.figures.leaks import NO_CONTROL, UNDER_ATTACKED, Finding, find_leaks
-from gleak.figures.published import empty_published, published_values, read_published
+from gleak.figures.published import (
+    INCOMPARABLE,
+    empty_published,
+    published_values,
+    read_published,
+    why_incomparable,
+)
 from gleak.figures.statistics import (
     CELL,
     SETTING,
@@ -50,7 +57,7 @@ from gleak.figures.verdict_table import read_headlines, tabulate_recorded, tabul
 from gleak.metrics.score_table import read_scores
 from gleak.studies.axis_labels import BLIND, CONTROLS, AxisLabels, read_metric
 from gleak.studies.cell import Cell, levels_of
-from gleak.studies.claims import Bound, Expectation, Hides, Verdict
+from gleak.studies.claims import Expectation, Hides, Verdict
 from gleak.studies.grid import Grid
 from gleak.studies.study import Study
 
@@ -70,8 +77,8 @@ STRONGER = "stronger attacks"
 """In place of the number of victims: no compared attack is above blind."""
 CONTROL = "a weaker strength that leaks"
 """In place of the number of victims: without it a defence is not said to hide."""
-OWN_PROTOCOL = "the paper's data, network and metric"
-"""In place of the number of victims: the bound is the paper's, about something else."""
+OWN_PROTOCOL = "the paper's protocol"
+"""In place of the number of victims: what the paper claims is about something else."""
 LONGER = "longer searches"
 """In place of the number of victims: a cost is compared that the budget decides."""
 MORE_SAMPLES = "more samples"
@@ -85,7 +92,7 @@ TOLD = {
     STRONGER: "no attack is above blind; stronger ones would",
     UNDER_ATTACKED: "under-attacked: the same victims leak more under a stronger defence",
     CONTROL: "a weaker strength of the same defence that is known to leak would",
-    OWN_PROTOCOL: "the bound is about other data, another network or another metric in the paper",
+    OWN_PROTOCOL: "it is about other data, another network, clients or metric in the paper",
     LONGER: "its budget ended at least half of the searches; longer ones would",
     MORE_SAMPLES: "victims share samples, as there are more of them than fit the split; a larger "
     "one would",
@@ -250,6 +257,11 @@ def _verdicts(
         ]
         evidence = collect(claim, compared, measured, papers)
         changed = judged.changes(compared)
+        reasons_of = (
+            why_incomparable(compared, metric, claim.statistic, table, names) for table in published
+        )
+        if told := list(dict.fromkeys(chain.from_iterable(reasons_of))):
+            changed[INCOMPARABLE] = told
         verdict = _describe(evidence, labels, papers_protocol=claim.of_paper and not changed)
         if evidence and (missing := _missing(claim, compared, measured, findings, changed)):
             verdict |= {"verdict": "cannot tell", "needed": missing, ERROR: math.nan}
@@ -269,8 +281,7 @@ def _missing(
     changed: Collection[str],
 ) -> str:
     """Return what a claim needs besides victims before there is a verdict, "" for nothing."""
-    bound = claim.of_paper and isinstance(claim, Bound) and not claim.transfers
-    if bound and not set(BOUND_TO).isdisjoint(changed):
+    if not claim.papers_only.isdisjoint(changed):
         return OWN_PROTOCOL
     if none_above_blind(claim, compared, measured.all):
         return STRONGER

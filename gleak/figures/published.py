@@ -107,6 +107,20 @@ def published_values(
     ]
 
 
+def why_incomparable(
+    cells: Sequence[Cell | None],
+    metric: str,
+    statistic: str,
+    published: pd.DataFrame,
+    names: AxisLabels,
+) -> list[str]:
+    """Return why the paper's values of cells in one figure are not comparable, each reason once."""
+    told = published[(published["metric"] == metric) & (published[INCOMPARABLE] != "")]
+    rows = [{"metric": metric, "statistic": statistic, "cell": c} for c in cells if c is not None]
+    reasons = (reason for row in rows for reason in _of_setting(row, told, names)[INCOMPARABLE])
+    return list(dict.fromkeys(map(str, reasons)))
+
+
 def _value(row: Row, same: pd.DataFrame) -> float:
     """Return the published value of a row's metric, NaN if there is none."""
     values = same.loc[same["metric"] == row["metric"], "value"]

@@ -23,6 +23,9 @@ from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.figure_spec import Over, as_list, merge_controls
 from gleak.studies.gates import DEFENSE
 
+METRIC = "metric"
+PAPERS_NUMBER = frozenset({"dataset", "model", METRIC, "incomparable"})
+"""What a number of a paper is about: beside others it is no bound."""
 Verdict = Literal["holds", "fails", "differs", "cannot tell", "no data"]
 
 
@@ -73,6 +76,8 @@ class Expectation(BaseModel):
         source: of the claim in the paper; begins with "ours" if it is none of the paper.
         chance: value of the metric without information, at each scale if it depends on it; what is
             within reach of it decides nothing.
+        bound_to: levels, or ``metric``, at which it is about the paper's only; beside others there
+            is no verdict.
         headline: it is one of the claims on which the abstract of the paper stands.
     """
 
@@ -88,6 +93,7 @@ class Expectation(BaseModel):
     claim: str
     source: str
     chance: float | dict[Scale, float] | None = None
+    bound_to: list[str] = []
     headline: bool = False
 
     def at(self, scale: str, instead: Mapping[str, str]) -> Self:
@@ -102,6 +108,11 @@ class Expectation(BaseModel):
     def of_paper(self) -> bool:
         """True if the paper claims it."""
         return not self.source.lower().startswith("ours")
+
+    @property
+    def papers_only(self) -> frozenset[str]:
+        """Levels, or ``metric``, at which it is about those of the paper only."""
+        return frozenset(self.bound_to if self.of_paper else ())
 
     @property
     def compared(self) -> tuple[str, list[str]]:
@@ -314,6 +325,11 @@ class Bound(Expectation):
     transfers: str = ""
     at_least: float = -math.inf
     at_most: float = math.inf
+
+    @property
+    def papers_only(self) -> frozenset[str]:
+        number = self.of_paper and not self.transfers
+        return super().papers_only | (PAPERS_NUMBER if number else frozenset())
 
     @property
     def comparisons(self) -> Sequence[ClaimedRange]:

@@ -40,6 +40,7 @@ def judge_values(tmp_path: Path, scored: Scored, write: WriteScores) -> Judge:
         values: Sequence[float],
         metric: str = "success_content",
         paper: str = "",
+        incomparable: str = "",
         **axes: Any,
     ) -> pd.Series:
         axes = {"dataset": "mnist", "defense": "none", "attack": "cpl", "controls": [], **axes}
@@ -48,7 +49,10 @@ def judge_values(tmp_path: Path, scored: Scored, write: WriteScores) -> Judge:
         axes.setdefault("quick", {})
         study = make_study(tmp_path, [{"metric": metric, **claim}], figure, **axes)
         published = tmp_path / "published.csv"
-        published.write_text(f"figure,metric,statistic,value,note\ntable,{metric},mean,{paper},\n")
+        published.write_text(
+            "figure,metric,statistic,value,note,incomparable\n"
+            f"table,{metric},mean,{paper},,{incomparable}\n"
+        )
         (row,) = study.grid("attacks", scale).scored
         path = write("s.csv", scored(metric, list(values), **row))
         arguments = study, scale, {"attacks": path}, tmp_path
@@ -86,6 +90,30 @@ def test_under_another_protocol_a_number_does_not_differ_and_is_no_bound(judge_v
     for told in ({"transfers": "digits are digits"}, {"source": "ours"}):
         row = judge_values({**claim, **told}, [1.0] * 60, paper="0.5", **CHANGED)
         assert row["verdict"] == "holds"
+
+
+@pytest.mark.parametrize(
+    ("bound_to", "verdict"), [([], "holds"), (["client"], "holds"), (["dataset"], "cannot tell")]
+)
+def test_a_claim_is_bound_to_levels_of_the_paper(
+    judge_values: Judge, bound_to: list[str], verdict: str
+):
+    claim = {"at_least": 0.4, "transfers": "digits are digits", "bound_to": bound_to}
+    row = judge_values(claim, [1.0] * 60, **CHANGED)
+    assert (row["verdict"], row["protocol"]) == (verdict, "digits for mnist")
+
+
+def test_other_clients_are_told_with_what_they_have_in_common(judge_values: Judge):
+    small = {"client": "fedsgd", "proxy_for": {"fedsgd": "fedavg+batch_size=16+local_steps=5"}}
+    axes = {"client": "fedavg+batch_size=16+local_steps=5", "quick": {"dataset": "mnist", **small}}
+    row = judge_values({"at_least": 0.4}, [1.0] * 60, **axes)
+    assert row["protocol"] == "fedsgd for fedavg; client batch_size 1 for 16"
+
+
+def test_why_a_published_number_is_incomparable_is_part_of_the_protocol(judge_values: Judge):
+    row = judge_values({"at_least": 0.4}, [1.0] * 60, paper="0.5", incomparable="on a ResNet20")
+    assert (row["protocol"], row["paper"]) == ("on a ResNet20", "–")
+    assert (row["verdict"], row["needed"]) == ("cannot tell", "the paper's protocol")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ Samples = Callable[[Tensor], Tensor]
 
 @dataclass
 class ObservedTraining:
-    """What was seen in an `observed` block; of samples only if they are asked for.
+    """Training seen in an `observed` block, and its samples if they are asked for.
 
     Args:
         samples: from what the network takes to values in [0, 1]; None: samples are not kept.

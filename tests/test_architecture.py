@@ -174,7 +174,7 @@ def test_only_the_workflow_imports_snakemake() -> None:
 
 
 def test_only_their_own_modules_import_flower_and_flare_which_are_extras() -> None:
-    names = ("flower", "flower_classic", "flower_mods")
+    names = ("flower", "flower_capture", "flower_classic", "flower_mods")
     assert modules_that_import("flwr") == {f"gleak/captures/frameworks/{name}.py" for name in names}
     assert modules_that_import("nvflare") == {"gleak/captures/frameworks/nvflare.py"}
 

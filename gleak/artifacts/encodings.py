@@ -156,6 +156,31 @@ class Sparse(Encoding):
 
 
 @dataclass(frozen=True)
+class Clipped(Sparse):
+    """Transmitted entries that were cut to an interval; one at its end may have been larger.
+
+    Args:
+        indices: Shape (V, R, K), as in `Sparse`.
+        values: Shape (V, R, K), between -bound and bound.
+        shape: Shape (A), the shape of the parameter.
+        bounds: Shape (V, R), the largest magnitude that is sent.
+    """
+
+    code: ClassVar[str] = "clipped"
+    schemas: ClassVar[dict[str, ArraySchema]] = {
+        **Sparse.schemas,
+        "bounds": ArraySchema(("victim", "round"), "weight", "float"),
+    }
+    bounds: np.ndarray
+
+    @classmethod
+    def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
+        one = Sparse.stack(parts, axis)
+        bounds = np.concatenate([part.bounds for part in parts], axis)
+        return cls(one.indices, one.values, one.shape, bounds)
+
+
+@dataclass(frozen=True)
 class Factored(Encoding):
     """A parameter as the product of two matrices.
 
@@ -265,7 +290,7 @@ def code_bits(codes: int) -> int:
 
 Encoded = Dense | Sparse | Factored | Quantized | Signs
 ENCODINGS: dict[str, type[Encoded]] = {
-    cls.code: cls for cls in (Dense, Sparse, Factored, Quantized, Rounded, Signs)
+    cls.code: cls for cls in (Dense, Sparse, Clipped, Factored, Quantized, Rounded, Signs)
 }
 
 

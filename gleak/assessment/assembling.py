@@ -23,7 +23,7 @@ from gleak.studies.cell import TRUTH, Cell
 LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
 CHOSEN, CHOICE_COST = "chosen+attack=", "choice_cost"
 """Start of the metrics of the attacks that an ensemble chose, and what its choices cost."""
-GUARANTEES = ("epsilon_rdp", "epsilon_prv", "reconstruction_bound")
+GUARANTEES = ("epsilon_rdp", "epsilon_prv", "epsilon_stated", "reconstruction_bound")
 """Metrics of what a defence promises, beside what attacks find; those that are registered."""
 CLIENTS: Mapping[str, findings.Clients] = {
     DEPLOYED: "simulated",

@@ -26,7 +26,7 @@ from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError, DataError
 from gleak.core.spec import checked_name
 
-RECORDED = ("batch_size", "local_steps", "local_lr")
+RECORDED = ("batch_size", "mini_batch", "local_steps", "local_lr")
 Arrays = dict[str, np.ndarray]
 CLIENT, TRUTH, SUFFIX = "client-", "truth-", ".safetensors"
 ROUND = "round-"

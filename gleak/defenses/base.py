@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from gleak.artifacts.encodings import Dense, Encoded
@@ -17,6 +18,19 @@ from gleak.models.parameters import Tensors
 
 Memory = dict[str, "torch.Tensor"]
 """Values that a client has not sent yet, by parameter; Shape (*shape)."""
+
+
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """Gaussian noise on values that a client's data change by at most twice a norm.
+
+    Args:
+        norm: largest L2 norm of the client's part of what is observed in one round.
+        deviation: standard deviation of the noise of every value.
+    """
+
+    norm: float
+    deviation: float
 
 
 class DefenseSpec(Spec):
@@ -40,6 +54,14 @@ class DefenseSpec(Spec):
         """Values that the defence sets to zero without saying so; None: no such."""
         return None
 
+    @property
+    def takes_differences(self) -> bool:
+        """True if the numbers of the defence are those of a difference of weights.
+
+        Federated training then applies it to one.
+        """
+        return False
+
     def protocol_of(self, client: ClientSpec) -> Protocol:
         """Return what a server knows about the training of clients under the defence."""
         return replace(client.protocol, clipping=self.clipping, pruning=self.pruning)
@@ -50,12 +72,25 @@ class DefenseSpec(Spec):
 
         Its relative effect then changes when the update is multiplied.
         """
-        return False
+        return self.takes_differences
 
     @property
     def data_dependent_noise(self) -> bool:
         """True if the noise's strength depends on, and reveals, the data: it guarantees nothing."""
         return False
+
+    @property
+    def mechanism(self) -> GaussianMechanism | None:
+        """Noise of one round that guarantees differential privacy of a client's batch, or None."""
+        return None
+
+    def stated_epsilon(self, size: int) -> float | None:
+        """Return the epsilon of one round that a framework states, or None.
+
+        Args:
+            size: number of trained values of the network.
+        """
+        return None
 
     @property
     def remedy(self) -> str:
@@ -138,6 +173,18 @@ class DefenseSpec(Spec):
             The encoded parameters, with a leading victim axis of size 1.
         """
         return {name: encode(value) for name, value in update.items()}
+
+    def protect_mean(
+        self, mean: Tensors, computed: Sequence[Tensors], generator: torch.Generator
+    ) -> Tensors:
+        """Apply the server's part of the defence to the mean of several clients' updates.
+
+        Args:
+            mean: of what the clients send, by parameter; Shape (R, *shape).
+            computed: of each client, before its defence.
+            generator: random stream of the server in this round.
+        """
+        return mean
 
 
 @register("none")

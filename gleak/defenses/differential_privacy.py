@@ -14,7 +14,14 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.defenses.base import DefenseSpec, Memory, encode, scale_rounds, update_norms
+from gleak.defenses.base import (
+    DefenseSpec,
+    GaussianMechanism,
+    Memory,
+    encode,
+    scale_rounds,
+    update_norms,
+)
 from gleak.models.batching import interacting_layer
 from gleak.models.differentiation import sample_gradients
 from gleak.models.parameters import Tensors
@@ -88,6 +95,10 @@ class DifferentialPrivacy(DefenseSpec):
             return self.sigma
         assert self.noise_multiplier is not None
         return self.noise_multiplier * self.norm
+
+    @property
+    def mechanism(self) -> GaussianMechanism:
+        return GaussianMechanism(self.norm, self.deviation)
 
     @property
     def scale_dependent(self) -> bool:

@@ -7,42 +7,26 @@ from typing import Annotated, Self
 from pydantic import model_validator
 
 from gleak.artifacts.encodings import Encoded
+from gleak.artifacts.protocol import Clipping
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, NoDefense
-from gleak.defenses.differential_privacy import DifferentialPrivacy
 from gleak.models.parameters import Tensors
 
 
-@register("secure_aggregation")
-class SecureAggregation(DefenseSpec):
-    """Updates are masked so that the server can only read their sum (Bonawitz et al. 2016).
+class ClientGroup(DefenseSpec):
+    """Base of defences under which only the mean of several clients' updates is observed.
 
     A victim is then a group of clients. Its samples are divided among them in order and in equal
-    shares, each client trains on its own share, and the server observes the mean over the clients,
-    which is their sum up to a known factor. For clients that take one step this is the gradient of
-    all their samples, so the defence protects as much as a batch of that size. The protocol's masks
-    cancel in the sum and are not simulated. All other properties are those of the defence ``each``
-    of a client.
-
-    In federated training the server sums the updates of the chosen clients in any case, so the
-    defence changes nothing.
+    shares, and each client trains on its own share.
     """
 
-    source = "Bonawitz et al. 2016; ROG sections 2 and 7"
-
     clients: int = parameter(4, "clients whose updates are summed", source="ours", ge=2)
-    each: Annotated[DefenseSpec, nested("defense")] = parameter(
-        NoDefense(),
-        "defence that each client applies to its own update before the sum",
-        source="ROG section 7",
-    )
 
     def check(self, client: ClientSpec) -> None:
-        self.each.check(client)
         if client.batch_norm == "training":
             raise IncompatibleError(
                 f"defense {self}: with batch_norm=training each client of the sum normalises by "
@@ -71,6 +55,42 @@ class SecureAggregation(DefenseSpec):
     def clients_per_update(self) -> int:
         return self.clients
 
+
+@register("secure_aggregation")
+class SecureAggregation(ClientGroup):
+    """Updates are masked so that the server can only read their sum (Bonawitz et al. 2016).
+
+    A victim is then a group of clients. Its samples are divided among them in order and in equal
+    shares, each client trains on its own share, and the server observes the mean over the clients,
+    which is their sum up to a known factor. For clients that take one step this is the gradient of
+    all their samples, so the defence protects as much as a batch of that size. The protocol's masks
+    cancel in the sum and are not simulated. All other properties are those of the defence ``each``
+    of a client.
+
+    In federated training the server sums the updates of the chosen clients in any case, so the
+    defence changes nothing.
+    """
+
+    source = "Bonawitz et al. 2016; ROG sections 2 and 7"
+
+    each: Annotated[DefenseSpec, nested("defense")] = parameter(
+        NoDefense(),
+        "defence that each client applies to its own update before the sum",
+        source="ROG section 7",
+    )
+
+    def check(self, client: ClientSpec) -> None:
+        self.each.check(client)
+        super().check(client)
+
+    @property
+    def clipping(self) -> Clipping | None:
+        return self.each.clipping
+
+    @property
+    def takes_differences(self) -> bool:
+        return self.each.takes_differences
+
     @property
     def scale_dependent(self) -> bool:
         return self.each.scale_dependent
@@ -93,8 +113,7 @@ class SecureAggregation(DefenseSpec):
     def _check_each(self) -> Self:
         if self.each.clients_per_update > 1:
             raise ValueError("nested sums are one sum: raise clients and leave out each")
-        private = isinstance(self.each, DifferentialPrivacy)
-        if private or self.each.local_gradient() is not None:
+        if self.each.mechanism is not None or self.each.local_gradient() is not None:
             raise ValueError(
                 f"each={self.each} has a privacy guarantee per client, which differs from that of "
                 "the sum; choose a defence without a guarantee, such as gaussian"

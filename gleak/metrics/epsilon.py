@@ -25,9 +25,10 @@ class GaussianNoiseMetric(MetricSpec):
     They do not apply to other defences, and import nothing for them. The noise of a victim protects
     that victim alone, and there is no subsampling.
 
-    With `gleak.defenses.differential_privacy` an update of one round is one application of the
-    Gaussian mechanism to all samples of the round, and neighbours are any two batches: the
-    multiplier is sigma over 2 norm, or half of ``noise_multiplier``, in either unit. For a defence
+    With a `DefenseSpec.mechanism` (``dp``, ``flower_local_dp``, ``flower_central_dp``) an update of
+    one round is one application of the Gaussian mechanism to all samples of a client in the round,
+    and neighbours are any two batches: the multiplier is its deviation over 2 norm, half of the
+    ``noise_multiplier`` of ``dp`` in either unit. For a defence
     with noise in the local steps (``fedcdp``) each step is one application, neighbours are batches
     that differ in one sample, and the multiplier of every step was recorded by the simulation
     (`gleak.artifacts.private`). If that noise depends on the data (``snr``), epsilon is that of
@@ -41,7 +42,7 @@ class GaussianNoiseMetric(MetricSpec):
     per = "victim"
 
     def applies(self, comparison: Comparison) -> bool:
-        private = isinstance(defense_of(comparison), DifferentialPrivacy)
+        private = defense_of(comparison).mechanism is not None
         noisy_steps = comparison.private.noise_multipliers is not None
         return super().applies(comparison) and (private or noisy_steps)
 
@@ -56,9 +57,9 @@ class GaussianNoiseMetric(MetricSpec):
         if applications is not None:
             times = round(client.gradients_per_sample)
         else:
-            sensitivity = self.sensitivity(defense.norm, client.protocol.batch_size)
-            times = client.rounds
-            applications = np.full((comparison.victims, times), defense.deviation / sensitivity)
+            mechanism, times = defense.mechanism, client.rounds
+            sensitivity = self.sensitivity(mechanism.norm, client.protocol.batch_size)
+            applications = np.full((comparison.victims, times), mechanism.deviation / sensitivity)
         composed = compose_multipliers(applications, times)
         multipliers, indices = np.unique(composed, return_inverse=True)
         values = [self.guarantee(each) if each > 0 else math.inf for each in multipliers.tolist()]
@@ -147,7 +148,9 @@ class EpsilonPaper(EpsilonMetric):
     source = "CPA Table III; Dwork and Roth 2014, Theorem A.1"
 
     def applies(self, comparison: Comparison) -> bool:
-        return super().applies(comparison) and comparison.private.noise_multipliers is None
+        return super().applies(comparison) and isinstance(
+            defense_of(comparison), DifferentialPrivacy
+        )
 
     def sensitivity(self, norm: float, batch_size: int) -> float:
         """Return the sensitivity that the paper assumes, that of a mean of clipped gradients."""
@@ -171,6 +174,36 @@ class EpsilonPrv(EpsilonMetric):
         from opacus.accountants import PRVAccountant
 
         return accountant_epsilon(PRVAccountant(), multiplier, self.delta)
+
+
+@register("epsilon_stated")
+class EpsilonStated(MetricSpec):
+    """Epsilon that a federated framework states for its own mechanism, summed over the rounds.
+
+    It is what the framework's parameters or its accountant say (`DefenseSpec.stated_epsilon`),
+    under its own assumptions: for ``flower_local_dp`` at its delta in each round and for the
+    sensitivity that its user gives, for ``flare_svt`` with delta 0. It proves nothing; the other
+    metrics of this kind compute guarantees, where there are any.
+    """
+
+    source = "NVIDIA FLARE 2.9, SVTPrivacy; Flower 1.40, LocalDpMod"
+    per = "victim"
+
+    def applies(self, comparison: Comparison) -> bool:
+        return super().applies(comparison) and defense_of(comparison).stated_epsilon(1) is not None
+
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        """Compute the sum over all rounds of a client; Shape (V).
+
+        Raises:
+            MetricUnavailable: the dataset is not known, so the size of the network is not.
+        """
+        dataset, levels = comparison.dataset, comparison.levels
+        if dataset is None:
+            raise MetricUnavailable("the dataset is not known, so the size of the network is not")
+        size = parse("model", levels["model"]).parameters(dataset.shape, dataset.classes)
+        one = defense_of(comparison).stated_epsilon(size)
+        return np.full(comparison.victims, one * parse("client", levels["client"]).rounds)
 
 
 @register("epsilon_rdp")

@@ -39,6 +39,11 @@ def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state[0]))
 
 
+def numpy_stream(generator: torch.Generator) -> np.random.RandomState:
+    """Return numpy's older generator, which frameworks use, with a seed drawn from a stream."""
+    return np.random.RandomState(int(torch.randint(2**32, (), generator=generator)))
+
+
 @contextmanager
 def drawing_from(stream: torch.Generator) -> Iterator[None]:
     """Let torch's global generators of all devices draw a stream from its start in the block."""

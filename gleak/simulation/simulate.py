@@ -151,7 +151,15 @@ def log_perturbation(client: ClientSpec, defense: DefenseSpec, perturbations: np
             defense.remedy,
         )
     scale = abs(client.protocol.update_scale)
-    if defense.scale_dependent and scale != 1:
+    if defense.takes_differences:
+        if client.protocol.content == "gradient":
+            log.warning(
+                "client %s, defense %s: the framework applies the defence to a difference of "
+                "weights, and here it is applied to a gradient; choose a client with sends=weights",
+                client,
+                defense,
+            )
+    elif defense.scale_dependent and scale != 1:
         log.warning(
             "client %s, defense %s: the defence has parameters in the unit of the values sent, a "
             "difference of weights of %.3g times the norm of the mean gradient; relative to the "

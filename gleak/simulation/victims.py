@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.artifacts.encodings import Dense, Encoded
+from gleak.artifacts.encodings import Encoded
 from gleak.clients.base import ClientSpec
 from gleak.clients.gradient_descent import LocalGradient, gradients
-from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.base import DefenseSpec, Memory, encode
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import as_inputs, trained_parameters
@@ -160,10 +160,15 @@ class Simulation:
             strict=True,
         )
         observed = sent[0]
-        if len(sent) > 1:
-            observed = {
-                name: Dense(np.mean([update[name].decode() for update in sent], axis=0))
+        if self.defense.clients_per_update > 1:
+            mean = {
+                name: torch.from_numpy(np.mean([update[name].decode() for update in sent], 0)[0])
                 for name in observed
+            }
+            server = self.streams.draw("server defense", victim.number, number, 0)
+            observed = {
+                name: encode(value)
+                for name, value in self.defense.protect_mean(mean, computed, server).items()
             }
         victim.perturbations.append(perturbation(observed, computed))
         bits = np.mean([sum(value.bits for value in update.values()) for update in sent])

@@ -29,7 +29,8 @@ class Federated(InitialisedSpec):
     """Rounds in which some clients train on their own samples and send a defended update.
 
     The update is the mean gradient of the local steps, so noise and compression act on the scale of
-    gradients (CPL section 2.2); without a defence the result is that of federated averaging.
+    gradients (CPL section 2.2), but frameworks' filters on that of weights, as in the framework;
+    without a defence the result is that of federated averaging.
     """
 
     source = "CPL sections 2.1 and 4.1; McMahan et al. 2017"
@@ -112,11 +113,14 @@ class Client:
 class RoundResult:
     """Result of a client's round: the mean gradient of its local steps, decoded as it was sent.
 
+    ``computed`` is what the defence was applied to, Shape (1, *shape).
+
     Buffers, the running statistics of normalisation after its steps, are not defended.
     """
 
     samples: int
     gradient: dict[str, torch.Tensor]
+    computed: dict[str, torch.Tensor]
     buffers: dict[str, torch.Tensor]
     loss: float
 
@@ -160,10 +164,27 @@ class Federation:
             reports.append(self._train(self.clients[position], number))
         weights = np.array([report.samples for report in reports], dtype=np.float64)
         weights /= weights.sum()
-        gradient = _weighted_means([report.gradient for report in reports], weights)
+        mean = _weighted_means([report.gradient for report in reports], weights)
+        gradient = self._protected(mean, reports, number)
         server_step(self.network, gradient, self.training.lr * self.training.local_steps)
         self._set_buffers(_weighted_means([report.buffers for report in reports], weights))
         return float(weights @ [report.loss for report in reports])
+
+    @property
+    def _scale(self) -> float:
+        """Factor from a mean gradient to the values that the defence is applied to."""
+        training = self.training
+        return -training.lr * training.local_steps if training.defense.takes_differences else 1.0
+
+    def _protected(
+        self, mean: dict[str, torch.Tensor], reports: Sequence[RoundResult], number: int
+    ) -> dict[str, torch.Tensor]:
+        """Apply the server's part of the defence to the mean gradient."""
+        scaled = {name: (value * self._scale)[None] for name, value in mean.items()}
+        random = torch_stream(self.seed, "server defense", number)
+        computed = [report.computed for report in reports]
+        protected = self.training.defense.protect_mean(scaled, computed, random)
+        return {name: value[0] / self._scale for name, value in protected.items()}
 
     def _train(self, client: Client, number: int) -> RoundResult:
         """Run a client's local steps; of the network, only the buffers change."""
@@ -180,18 +201,23 @@ class Federation:
             protocol = Protocol(local_lr=training.lr)
             descent = descend(self.network, inputs, labels, batches, protocol, gradient)
             losses.append(descent.losses)
-            return {name: value[None] for name, value in descent.mean_gradient.items()}
+            mean = descent.mean_gradient.items()
+            return {name: (value * self._scale)[None] for name, value in mean}
 
         streams = RoundStreams(
             torch_stream(self.seed, "local training", number, client.number),
             torch_stream(self.seed, "local defense", number, client.number),
         )
-        sent, _ = send_update(
+        sent, computed = send_update(
             training.defense, compute, self.network, inputs, labels, streams, client.memory
         )
         return RoundResult(
             samples=len(labels),
-            gradient={name: torch.from_numpy(code.decode()[0])[0] for name, code in sent.items()},
+            gradient={
+                name: torch.from_numpy(code.decode()[0])[0] / self._scale
+                for name, code in sent.items()
+            },
+            computed={name: value.detach().cpu() for name, value in computed.items()},
             buffers={name: value.clone() for name, value in self.network.named_buffers()},
             loss=float(torch.cat(losses).mean()),
         )

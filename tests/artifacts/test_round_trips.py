@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.encodings import Dense, Encoded, Factored, Quantized, Rounded, Signs, Sparse
+from gleak.artifacts.encodings import (
+    Clipped,
+    Dense,
+    Encoded,
+    Factored,
+    Quantized,
+    Rounded,
+    Signs,
+    Sparse,
+)
 from gleak.artifacts.model import Knowledge, Model, Secret
 from gleak.artifacts.private import Private
 from gleak.artifacts.protocol import Protocol
@@ -95,7 +104,7 @@ def artifacts(draw: st.DrawFn, cls: type[Artifact]) -> Artifact:
 @st.composite
 def encodings(draw: st.DrawFn, leading: tuple[int, int]) -> Encoded:
     shape = tuple(draw(st.lists(st.integers(1, 4), max_size=4)))
-    kind = draw(st.sampled_from([Dense, Sparse, Factored, Quantized, Rounded, Signs]))
+    kind = draw(st.sampled_from([Dense, Sparse, Clipped, Factored, Quantized, Rounded, Signs]))
     if kind is Dense:
         return Dense(draw(of_shape("float", (*leading, *shape))))
     if kind is Factored:
@@ -109,11 +118,14 @@ def encodings(draw: st.DrawFn, leading: tuple[int, int]) -> Encoded:
         )
     slots = draw(st.integers(0, 5))
     positions = st.integers(-1, int(np.prod(shape)) - 1)
-    return Sparse(
-        indices=draw(npst.arrays(np.int64, (*leading, slots), elements=positions)),
-        values=draw(of_shape("float", (*leading, slots))),
-        shape=np.array(shape, np.int64),
-    )
+    entries = {
+        "indices": draw(npst.arrays(np.int64, (*leading, slots), elements=positions)),
+        "values": draw(of_shape("float", (*leading, slots))),
+        "shape": np.array(shape, np.int64),
+    }
+    if kind is Clipped:
+        return Clipped(**entries, bounds=draw(of_shape("float", leading)))
+    return Sparse(**entries)
 
 
 @st.composite

@@ -143,10 +143,45 @@ def test_only_cells_with_dp_have_an_epsilon(make_comparison, metric: str):
     spec = parse("metric", metric)
     assert spec.applies(changed(comparison, levels={"defense": "dp", "client": "fedsgd"}))
     assert not spec.applies(changed(comparison, levels={}))
-    for name in load("defense").keys() - {"dp"}:
+    bounded = {"flower_local_dp", "flower_central_dp"}
+    for name in bounded:
+        guaranteed = changed(comparison, levels={"defense": name, "client": "fedsgd"})
+        assert spec.applies(guaranteed) == (metric != "epsilon_paper")
+    for name in load("defense").keys() - {"dp", *bounded}:
         assert not spec.applies(changed(comparison, levels={"defense": name, "client": "fedsgd"}))
     steps = changed(comparison, levels={"defense": "fedcdp"}, noise_multipliers=np.ones((2, 1)))
     assert spec.applies(steps) == (metric != "epsilon_paper")
+
+
+@pytest.mark.parametrize(
+    ("defense", "same"),
+    [
+        ("flower_local_dp+clipping_norm=3+sensitivity=2+delta=0.05", "dp+norm=3+sigma="),
+        ("flower_central_dp+norm=3+noise_multiplier=1.5", "dp+norm=3+sigma="),
+    ],
+)
+def test_mechanisms_of_frameworks_have_the_epsilon_of_equal_noise(measure, defense: str, same: str):
+    """The deviation of a local mechanism is 2 sqrt(2 ln 25); noise of a mean is relative to it."""
+    sigma = 2 * np.sqrt(2 * np.log(25)) if "local" in defense else 1.5 * 3
+    found = measure("epsilon_rdp", defense)
+    assert found == pytest.approx(measure("epsilon_rdp", f"{same}{sigma:.12g}"))
+
+
+def test_the_epsilon_that_frameworks_state_is_summed_over_rounds(make_comparison, images):
+    def stated(defense: str, client: str) -> float:
+        levels = {"defense": defense, "client": client, "model": "lenet"}
+        comparison = changed(make_comparison(SAMPLES, SAMPLES), levels=levels, dataset=images)
+        spec = parse("metric", "epsilon_stated")
+        assert spec.applies(comparison)
+        (value,) = set(spec.measure(comparison).tolist())
+        return value
+
+    epochs = "epochs+batch_size=4+update_size=2+epochs=2"
+    assert stated("flower_local_dp+epsilon=3", "fedsgd+batch_size=8") == 3
+    assert stated("flower_local_dp+epsilon=3", epochs) == 3 * parse("client", epochs).rounds
+    size = parse("model", "lenet").parameters(images.shape, images.classes)
+    one = stated("flare_svt+noise_var=0.5", "fedsgd+batch_size=8")
+    assert one == pytest.approx(0.1 + 0.5 * np.ceil(size * 0.1))
 
 
 @pytest.mark.usefixtures("no_weights")

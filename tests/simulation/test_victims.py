@@ -34,7 +34,10 @@ RELATIVE = [
     "fedcdp+snr=none+sigma=0.1",
 ]
 ABSOLUTE = ["dp+scaling=clip", "gaussian", "laplace", "secure_aggregation+clients=2+each=laplace"]
-SPECS = sorted({*load("defense"), *RELATIVE, *ABSOLUTE})
+OF_WEIGHTS = {"flare_svt": "flare_svt+gamma=1e-3", "flower_clipping": "flower_clipping+norm=1e-2"}
+"""Numbers by which filters of weights change these updates by another share than of gradients."""
+NAMES = {OF_WEIGHTS.get(name, name) for name in load("defense")}
+SPECS = sorted({*NAMES, *RELATIVE, *ABSOLUTE})
 SHAPES = {"weight": (4, 30), "bias": (4,)}
 SEED = 1
 

@@ -136,6 +136,40 @@ def test_what_is_sent_is_on_the_scale_of_a_gradient(images: Dataset) -> None:
     assert moved.std().item() == pytest.approx(3 * 0.01 * 5 / 4**0.5, rel=0.02)
 
 
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_frameworks_filter_is_applied_to_differences_of_weights(
+    steps: int, images: Dataset
+) -> None:
+    """The only client's weights move by the norm to which their difference is clipped."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+    before = nn.utils.parameters_to_vector(network.parameters()).detach().clone()
+    defense = "flower_clipping~norm=1e-3"
+    fields = f"+clients=1+fraction=1+local_steps={steps}+lr=0.05+defense={defense}"
+    Federation(network, images, federated(fields), SEED).run_round(0)
+    moved = nn.utils.parameters_to_vector(network.parameters()).detach() - before
+    assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_noise_of_a_mean_is_added_once_in_a_round(images: Dataset) -> None:
+    """Beside the round without noise, its deviation is noise_multiplier norm / clients."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 500))
+    quiet = deepcopy(network)
+    for one, multiplier in ((quiet, 0), (network, 3)):
+        defense = f"flower_central_dp~clients=4~norm=0.02~noise_multiplier={multiplier}"
+        fields = f"+clients=4+fraction=1+local_steps=5+lr=0.01+defense={defense}"
+        Federation(one, images, federated(fields), SEED).run_round(0)
+    moved = network[1].weight - quiet[1].weight
+    assert moved.std().item() == pytest.approx(3 * 0.02 / 4, rel=0.02)
+
+
+STRONG = {
+    "flare_exclude": "flare_exclude~pattern=bias",
+    "flare_percentile": "flare_percentile~percentile=90",
+    "flower_clipping": "flower_clipping~norm=1e-3",
+}
+"""Defences that change nothing by default, or only larger updates."""
+
+
 @pytest.mark.parametrize("name", sorted(load("defense")))
 def test_every_defence_has_a_part_in_training(name: str, images: Dataset) -> None:
     """Of one round with two clients, in the same order of samples.
@@ -147,7 +181,7 @@ def test_every_defence_has_a_part_in_training(name: str, images: Dataset) -> Non
         network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 4))
     plain = deepcopy(network)
     fields = "+clients=2+fraction=1+local_steps=2+lr=0.01+defense="
-    for one, defense in ((plain, "none"), (network, name)):
+    for one, defense in ((plain, "none"), (network, STRONG.get(name, name))):
         Federation(one, images, federated(f"{fields}{defense}"), SEED).run_round(0)
     assert all(value.isfinite().all() for value in network.parameters())
     same = [torch.equal(ours, theirs) for ours, theirs in states(network, plain)]

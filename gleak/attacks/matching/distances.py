@@ -19,6 +19,8 @@ SQUARED_FLOOR = 1e-20
 """Lower bound of the product of squared norms that the cosine divides by."""
 ROUNDING = 1e-12
 """Squared error of single precision, relative to the mean square of an update."""
+CUT = 1e-5
+"""Relative distance to a bound below which a value was cut to it, in single precision."""
 LEAST_PROBABILITY = 0.3
 """Probability below which minus its logarithm is continued by a line, to be finite everywhere."""
 
@@ -281,6 +283,23 @@ class NearestCell(QuantisationCell):
 
 
 @dataclass(frozen=True)
+class ClippedCell(QuantisationCell):
+    """Values that were cut to [-bound, bound]: one at an end stands for all beyond it.
+
+    An impossible value counts by its squared distance, in bounds.
+    """
+
+    bound: torch.Tensor
+
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return _levels(self.residual(gradient, target), self.bound).square()
+
+    def residual(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        beyond = (target.abs() >= self.bound[:, None] * (1 - CUT)) * target.sign()
+        return (gradient - target) * ((gradient - target) * beyond <= 0)
+
+
+@dataclass(frozen=True)
 class RandomCell(QuantisationCell):
     """Values rounded up or down at random: a value u levels away is sent with probability 1 - u.
 
@@ -339,7 +358,8 @@ class CodedPiece(FormedPiece):
 
     def follows(self, residual: torch.Tensor) -> torch.Tensor | None:
         """Return ones outside of the cells; None: every value has an error."""
-        return residual.sign().abs() if isinstance(self.cell, NearestCell) else None
+        certain = isinstance(self.cell, NearestCell | ClippedCell)
+        return residual.sign().abs() if certain else None
 
 
 def coded(pieces: Sequence[Piece], cells: Mapping[str, QuantisationCell]) -> list[Piece]:
@@ -361,7 +381,9 @@ def cells_of(
     """Return the codes of the parameters of an update that were sent as such, with axes (V, R)."""
     cells: dict[str, QuantisationCell] = {}
     for name, encoded in update.items():
-        if isinstance(encoded, encodings.Quantized):
+        if isinstance(encoded, encodings.Clipped):
+            cells[name] = ClippedCell(torch.from_numpy(encoded.bounds).to(device))
+        elif isinstance(encoded, encodings.Quantized):
             kind = NearestCell if isinstance(encoded, encodings.Rounded) else RandomCell
             cells[name] = kind(torch.from_numpy(encoded.scales).to(device))
         elif isinstance(encoded, encodings.Signs):

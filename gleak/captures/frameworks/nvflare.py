@@ -5,6 +5,8 @@ A filter is added to the clients of a job twice, for what they receive and for w
     job.to_clients(CapturingFilter("captured"), tasks=["train"], filter_type=FilterType.TASK_DATA)
     job.to_clients(CapturingFilter("captured"), tasks=["train"], filter_type=FilterType.TASK_RESULT)
 
+To a recipe they are added by `capture_rounds`.
+
 Only this module needs FLARE, which is installed by ``pip install 'gleak[nvflare]'``.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,9 @@ from gleak.captures.frameworks.observers import (
     over_limits,
     unharmed,
     unknown,
+    write_round,
 )
+from gleak.captures.observed_training import start_observing
 from gleak.captures.round_folder import ROUND, RoundFolder, State, read_state, write_state
 from gleak.core.errors import SpecError, needs_extra
 
@@ -94,8 +99,10 @@ class CapturingFilter(RoundFilter):
     """Filter that captures rounds in the files of ``gleak import --round``.
 
     As a filter of task data it writes ``round-<number>/before.safetensors``, as a filter of task
-    results ``round-<number>/client-<site>.safetensors``, with the number of local steps if the
-    client reports it. Place it last among the filters of results, where it sees what is sent.
+    results ``round-<number>/client-<site>.safetensors``, with the optimiser, learning rate and
+    steps of a training in the client's process, seen by PyTorch's global hooks, or else the number
+    of local steps if the client reports it. Place it last among the filters of results, where it
+    sees what is sent.
 
     A round is not captured, and this is logged, if the folder has this client's result of it or the
     round of another model.
@@ -103,11 +110,19 @@ class CapturingFilter(RoundFilter):
     Args:
         folder: output folder on the client, which contains a folder for each round.
         rounds: numbers of the rounds to capture; FLARE counts from 0. By default only the first.
+        samples: function from what the network takes to values in [0, 1], as module.name, to score
+            attacks: the samples of the round are then written, too; None: they are not.
+
+    Raises:
+        SpecError: there is no such function.
     """
 
-    def __init__(self, folder: str, rounds: list[int] | None = None) -> None:
+    def __init__(
+        self, folder: str, rounds: list[int] | None = None, samples: str | None = None
+    ) -> None:
         super().__init__()
-        self.folder, self.rounds = folder, rounds or [0]
+        self.folder, self.rounds, self.samples = folder, rounds or [0], samples
+        self._samples = None if samples is None else imported("samples", samples)
 
     def observes(self, number: int) -> bool:
         return number in self.rounds
@@ -117,26 +132,40 @@ class CapturingFilter(RoundFilter):
             files, before = self._files(number), state_of(dxo.data)
             files.check_new(fl_ctx.get_identity_name(), before)
             write_state(files.before, before)
-            fl_ctx.set_prop(self._begun, True, private=True, sticky=False)
+            stack = ExitStack()
+            training = start_observing(stack, self._samples)
+            fl_ctx.set_prop(self._begun, (stack, training), private=True, sticky=False)
 
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
-        if not fl_ctx.get_prop(self._begun):
+        begun = fl_ctx.get_prop(self._begun)
+        if not begun:
             return
+        stack, training = begun
+        stack.close()
         with unharmed(place(number, fl_ctx)):
             files, after = self._files(number), state_of(dxo.data)
+            before = read_state(files.before)
             if dxo.data_kind == DataKind.WEIGHT_DIFF:
-                after = added(read_state(files.before), after)
+                after = added(before, after)
             steps = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
-            fields = {"local_steps": str(steps)} if steps else None
-            write_state(files.client(fl_ctx.get_identity_name()), after, fields)
+            write_round(files, fl_ctx.get_identity_name(), before, after, training, steps)
 
     @property
     def _begun(self) -> str:
-        """Property of a task's context: True if what the client received is in the folder."""
+        """Property of a task's context, if what the client received is in the folder."""
         return f"gleak-begun-{self.folder}"
 
     def _files(self, number: int) -> RoundFolder:
         return RoundFolder(Path(self.folder) / f"{ROUND}{number}")
+
+
+def capture_rounds(
+    recipe: Any, folder: str, rounds: list[int] | None = None, samples: str | None = None
+) -> None:
+    """Let the clients of a recipe capture rounds of training; see `CapturingFilter`."""
+    captured = CapturingFilter(folder, rounds, samples)
+    recipe.add_client_input_filter(captured, tasks=[AppConstants.TASK_TRAIN])
+    recipe.add_client_output_filter(captured, tasks=[AppConstants.TASK_TRAIN])
 
 
 def place(number: int, fl_ctx: FLContext) -> str:
@@ -168,7 +197,7 @@ class GaugingFilter(RoundFilter):
     ) -> None:
         super().__init__()
         self.measure, self.limits, self.every = measure, limits or {}, every
-        self._measure: Measure = imported(measure)
+        self._measure: Measure = imported("measure", measure)
         self._metrics: Collection[str] = metrics_of_gauge(knows_truth=False)
 
     def observes(self, number: int) -> bool:
@@ -280,14 +309,14 @@ def block(number: int, over: str) -> None:
         raise ContentBlockedException(f"round {number}: {over}; the update is withheld")
 
 
-def imported(name: str) -> Any:
+def imported(what: str, name: str) -> Any:
     """Return an object by its name, module.name."""
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise SpecError(
-            f"measure {name!r}: {error}; give module.name, of a module on the path of each client"
+            f"{what} {name!r}: {error}; give module.name, of a module on the path of each client"
         ) from None
 
 

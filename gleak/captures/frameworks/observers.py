@@ -16,7 +16,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gleak.artifacts.atomic import whole_folder
+from gleak.captures.observed_training import ObservedTraining
 from gleak.captures.round_folder import ROUND, Arrays, RoundFolder, write_state
 from gleak.core.errors import DataError, ExposedError, GleakError, SpecError, nearest
 
@@ -161,6 +164,40 @@ class Gauged(Observer):
         if over := over_limits(largest, limits):
             raise ExposedError(f"round {number}: {over}; the federation is stopped")
         return largest
+
+
+def write_round(
+    files: RoundFolder,
+    client: str,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    training: ObservedTraining,
+    steps: int | None = None,
+) -> None:
+    """Write one client's round, with what was seen of its training; what was not is logged.
+
+    Clients of one round may do so at the same time, since they begin with equal states.
+
+    Args:
+        files: of the round.
+        client: its name.
+        before: arrays or tensors that were broadcast.
+        after: those of the client after training.
+        training: of the client in this round.
+        steps: that the client reports, if its training is not seen.
+
+    Raises:
+        DataError: the client is already in the folder, or its round began with other parameters.
+    """
+    files.check_new(client, {name: torch.as_tensor(value) for name, value in before.items()})
+    recorded = {"local_steps": str(steps)} if steps else {}
+    if training.rates or not steps:
+        with unharmed(f"{files.path.name}, client {client}: the training"):
+            recorded = training.fields()
+            if (truth := training.truth()) is not None:
+                write_state(files.truth(client), truth)
+    write_state(files.before, before)
+    write_state(files.client(client), after, recorded)
 
 
 def measured_by(measure: Measure, *update: Any) -> dict[str, float]:

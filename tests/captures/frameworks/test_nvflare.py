@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from gleak.captures.frameworks.observers import metrics_of_gauge
@@ -34,6 +35,12 @@ from gleak.captures.frameworks.nvflare import (  # noqa: E402
     BudgetedGaugingFilter,
     CapturingFilter,
     GaugingFilter,
+)
+from tests.captures.test_observed_training import (  # noqa: E402
+    network,
+    samples,
+    to_intensity,
+    train,
 )
 
 BEFORE = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.array(3)}
@@ -83,6 +90,24 @@ def test_a_round_is_written_and_passes_unchanged(tmp_path: Path) -> None:
         found = load_file(path)
         assert found.keys() == state.keys()
         assert all(np.array_equal(found[name], value) for name, value in state.items())
+
+
+def test_a_training_in_the_clients_process_is_recorded(tmp_path: Path) -> None:
+    """Its own count of steps is more than what a client reports."""
+    task, name = Task(), f"{to_intensity.__module__}.to_intensity"
+    task.receive(CapturingFilter(str(tmp_path), samples=name))
+    model = network()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), *samples(), size=4)
+    task.send(CapturingFilter(str(tmp_path)), **{MetaKey.NUM_STEPS_CURRENT_ROUND: 7})
+    files = RoundFolder(tmp_path / "round-0").files()
+    fields = {"batch_size": "8", "local_lr": "0.1", "local_steps": "2", "mini_batch": "4"}
+    assert recorded_fields(files.sent) == fields
+    np.testing.assert_allclose(load_file(files.truth[0])["labels"], samples()[1])
+
+
+def test_a_function_of_samples_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"samples 'nowhere.scaled': No module .* give module.name"):
+        CapturingFilter(str(tmp_path), samples="nowhere.scaled")
 
 
 def test_differences_are_added_to_what_was_received(tmp_path: Path) -> None:

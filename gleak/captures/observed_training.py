@@ -1,0 +1,154 @@
+"""Optimiser, steps and samples of a training that is not ours, seen by PyTorch's global hooks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from gleak.captures.round_folder import State
+from gleak.core.errors import IncompatibleError
+
+OPTIMIZER = "optimizer"
+"""Field of a client's file: the optimiser as JSON, see `ObservedTraining.fields`."""
+RATE = "lr"
+Samples = Callable[[Tensor], Tensor]
+"""Function from what a network takes to values in [0, 1]; Shape (N, *shape)."""
+
+
+@dataclass
+class ObservedTraining:
+    """Training seen in an `observed` block, and its samples if they are asked for.
+
+    Args:
+        samples: from what the network takes to values in [0, 1]; None: samples are not kept.
+    """
+
+    samples: Samples | None = None
+    optimizers: list[Optimizer] = field(default_factory=list)
+    kept_state: bool = False
+    rates: list[list[float]] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    labels: list[Tensor] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    _depth: int = 0
+    _fed: list[Tensor] = field(default_factory=list)
+    _asked: list[Tensor] = field(default_factory=list)
+
+    def fields(self) -> dict[str, str]:
+        """Return what is recorded of the training, for the metadata of the client's file.
+
+        These are the fields of captures that are known, and ``optimizer``, JSON with its ``class``,
+        its options, ``state`` ("kept" from earlier rounds, or "zero") and, unless it is one for all
+        steps and parameters, ``lr``, a list of the learning rates of the groups of each step.
+
+        Raises:
+            IncompatibleError: no step was seen, or those of several optimisers.
+        """
+        if not self.rates:
+            raise IncompatibleError(
+                "no step of a torch.optim optimizer was seen, so the training is not recorded; it "
+                "must run in this process"
+            )
+        if len(self.optimizers) > 1:
+            names = ", ".join(type(each).__name__ for each in self.optimizers)
+            raise IncompatibleError(
+                f"{len(self.optimizers)} optimizers took steps ({names}), so the training is not "
+                "recorded; train one network with one optimizer at a time"
+            )
+        (optimizer,) = self.optimizers
+        options = {k: v for k, v in optimizer.defaults.items() if k != RATE}
+        group = {k: v for k, v in optimizer.param_groups[0].items() if k in options}
+        seen: dict[str, Any] = {"class": f"{type(optimizer).__module__}.{type(optimizer).__name__}"}
+        seen |= {"state": "kept" if self.kept_state else "zero"}
+        seen |= {key: value for key, value in group.items() if is_plain(value)}
+        recorded = {"local_steps": str(len(self.rates))}
+        distinct = {rate for rates in self.rates for rate in rates}
+        if len(distinct) == 1:
+            recorded["local_lr"] = repr(distinct.pop())
+        else:
+            seen[RATE] = self.rates
+        if len(set(self.sizes)) == 1:
+            recorded |= {"mini_batch": str(self.sizes[0])}
+        if self.sizes:
+            recorded |= {"batch_size": str(sum(self.sizes))}
+        return {**recorded, OPTIMIZER: json.dumps(seen)}
+
+    def truth(self) -> State | None:
+        """Return all samples in the order of the steps; None if none or not all labels were seen.
+
+        A sample of several epochs is in it as often.
+        """
+        if self.samples is None or not self.inputs or len(self.inputs) != len(self.labels):
+            return None
+        inputs = self.samples(torch.cat(self.inputs)).contiguous()
+        return {"inputs": inputs, "labels": torch.cat(self.labels)}
+
+    def before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if not any(optimizer is each for each in self.optimizers):
+            self.optimizers.append(optimizer)
+            if not self.rates:
+                self.kept_state = bool(optimizer.state)
+
+    def after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self.rates.append([float(group[RATE]) for group in optimizer.param_groups])
+        if self._fed:
+            self.sizes.append(sum(map(len, self._fed)))
+            if len(self._fed) == len(self._asked):
+                self.inputs += self._fed
+                self.labels += self._asked
+        self._fed, self._asked = [], []
+
+    def before_module(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        """Note what the network and its loss take in training, not what their parts do."""
+        self._depth += 1
+        if self._depth > 1 or not torch.is_grad_enabled() or not arguments:
+            return
+        last = arguments[-1]
+        if next(module.parameters(), None) is not None and isinstance(arguments[0], Tensor):
+            self._fed.append(arguments[0].detach().cpu().clone())
+        elif isinstance(last, Tensor) and last.dtype == torch.long and last.ndim == 1:
+            self._asked.append(last.detach().cpu().clone())
+
+    def after_module(self, *_: Any) -> None:
+        self._depth -= 1
+
+
+def is_plain(value: Any) -> bool:
+    """Return True for an option that JSON has: a number, a text, a flag, or several of them."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+@contextmanager
+def observed(samples: Samples | None = None) -> Iterator[ObservedTraining]:
+    """Observe the training in the block, without a change of its code; see `ObservedTraining`."""
+    with ExitStack() as stack:
+        yield start_observing(stack, samples)
+
+
+def start_observing(stack: ExitStack, samples: Samples | None = None) -> ObservedTraining:
+    """Observe the training until a stack is closed; see `observed`."""
+    seen = ObservedTraining(samples)
+    stack.callback(register_optimizer_step_pre_hook(seen.before_step).remove)
+    stack.callback(register_optimizer_step_post_hook(seen.after_step).remove)
+    if samples is not None:
+        stack.callback(register_module_forward_pre_hook(seen.before_module).remove)
+        hook = register_module_forward_hook(seen.after_module, always_call=True)
+        stack.callback(hook.remove)
+    return seen

@@ -1,0 +1,133 @@
+"""What PyTorch's hooks see of a training, replayed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.captures.observed_training import OPTIMIZER, ObservedTraining, observed
+from gleak.core.errors import IncompatibleError
+
+
+def network() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+def train(model: nn.Module, optimizer: Any, inputs: Tensor, labels: Tensor, size: int) -> None:
+    """A loop as practitioners write it, which validates before."""
+    loss = nn.CrossEntropyLoss()
+    with torch.no_grad():
+        loss(model(inputs), labels)
+    for x, y in zip(inputs.split(size), labels.split(size), strict=True):
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+
+
+def samples() -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(1)
+    return 2 * torch.rand(8, 3, 2, 2, generator=random) - 1, torch.arange(8) % 3
+
+
+def to_intensity(inputs: Tensor) -> Tensor:
+    return (inputs + 1) / 2
+
+
+OPTIMIZERS: list[tuple[type, dict[str, Any]]] = [
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.5, "nesterov": True, "weight_decay": 0.01}),
+    (torch.optim.AdamW, {"lr": 0.01, "betas": (0.8, 0.99)}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), OPTIMIZERS)
+def test_a_training_is_replayed_by_what_is_recorded(kind: type, options: dict[str, Any]) -> None:
+    model, before = network(), network()
+    with observed(to_intensity) as seen:
+        train(model, kind(model.parameters(), **options), *samples(), size=4)
+    fields, truth = seen.fields(), seen.truth()
+    assert (fields["local_steps"], fields["batch_size"], fields["mini_batch"]) == ("2", "8", "4")
+    recorded = json.loads(fields[OPTIMIZER])
+    assert recorded.pop("state") == "zero"
+    module, _, name = recorded.pop("class").rpartition(".")
+    assert module.startswith("torch.optim.")
+    kind_seen = getattr(torch.optim, name)
+    known = inspect.signature(kind_seen).parameters.keys()
+    chosen = {key: value for key, value in recorded.items() if key in known}
+    again = kind_seen(before.parameters(), lr=float(fields["local_lr"]), **chosen)
+    train(before, again, 2 * truth["inputs"] - 1, truth["labels"], int(fields["mini_batch"]))
+    for ours, theirs in zip(before.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_rates_that_change_and_state_that_was_kept_are_recorded() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    train(model, optimizer, *samples(), size=8)
+    with observed() as seen:
+        for _ in range(2):
+            train(model, optimizer, *samples(), size=8)
+            schedule.step()
+    fields = seen.fields()
+    recorded = json.loads(fields[OPTIMIZER])
+    assert "local_lr" not in fields
+    assert recorded["lr"] == [[0.1], [0.05]]
+    assert recorded["state"] == "kept"
+    assert seen.truth() is None
+    assert "batch_size" not in fields, "of samples nothing is seen unless they are asked for"
+
+
+def test_a_last_smaller_batch_leaves_the_size_of_steps_out() -> None:
+    model = network()
+    with observed(to_intensity) as seen:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), *samples(), size=5)
+    assert seen.sizes == [5, 3]
+    assert seen.fields()["batch_size"] == "8"
+    assert "mini_batch" not in seen.fields()
+
+
+def test_labels_of_a_loss_that_is_no_module_are_not_seen() -> None:
+    model, (inputs, labels) = network(), samples()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observed(to_intensity) as seen:
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    assert seen.truth() is None
+    assert seen.fields()["batch_size"] == "8"
+
+
+def test_nothing_is_seen_outside_of_the_block() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observed(to_intensity) as seen:
+        pass
+    train(model, optimizer, *samples(), size=8)
+    assert seen == ObservedTraining(to_intensity)
+    with pytest.raises(IncompatibleError, match=r"no step of a torch.optim optimizer was seen"):
+        seen.fields()
+
+
+def test_several_optimizers_are_named() -> None:
+    with observed() as seen:
+        for kind in (torch.optim.SGD, torch.optim.Adam):
+            model = network()
+            train(model, kind(model.parameters(), lr=0.1), *samples(), size=8)
+    with pytest.raises(IncompatibleError, match=r"2 optimizers took steps \(SGD, Adam\)"):
+        seen.fields()
+
+
+def test_a_block_that_fails_leaves_no_hooks() -> None:
+    model = network()
+    with pytest.raises(ZeroDivisionError), observed(to_intensity) as seen:
+        raise ZeroDivisionError
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), *samples(), size=8)
+    assert not seen.rates

@@ -64,7 +64,8 @@ def test_every_file_that_is_linked_exists() -> None:
     for document in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
             target = document.parent / link
-            recorded = target.with_suffix("") / "conditions.yaml"  # its page is drawn by `make docs`
+            # the page of a record is drawn by `make docs`
+            recorded = target.with_suffix("") / "conditions.yaml"
             assert target.exists() or recorded.exists(), f"{document}: {link}"
 
 

@@ -45,6 +45,12 @@ class ClientSpec(Spec):
     loss: Loss = parameter(
         "cross_entropy", "training loss; nll_raw is minus the raw logit of the label"
     )
+    label_smoothing: float | None = parameter(
+        None, "share of the label that is spread over all classes; none: no part", gt=0, le=1
+    )
+    autocast: Literal["bfloat16"] | None = parameter(
+        None, "data type of the network's mixed precision; none: single precision"
+    )
     batch_norm: Literal["evaluation", "training"] = parameter(
         "evaluation",
         "mode of batch normalisation: by running statistics, or in training by those of the batch",
@@ -87,6 +93,8 @@ class ClientSpec(Spec):
             mini_batch=self.batch_size,
             loss=self.loss,
             batch_norm=None if self.batch_norm == "evaluation" else self.batch_norm,
+            label_smoothing=self.label_smoothing,
+            autocast=self.autocast,
         )
 
     def run(self, network: torch.nn.Module) -> torch.nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
@@ -16,13 +16,16 @@ from gleak.clients.gradient_descent import (
     LocalGradient,
     descend,
     gradients,
-    mini_batches,
 )
+from gleak.clients.local_training import epoch_batches
 from gleak.core.lazy import torch
-from gleak.core.registry import register
+from gleak.core.registry import nested, register
 from gleak.core.spec import FILE_NAME, parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.parameters import Tensors, trained_parameters
+from gleak.optimizers.base import ClientOptimizer
+from gleak.optimizers.schedules import Constant, Schedule
+from gleak.optimizers.sgd import SGD
 
 
 @register("fedsgd")
@@ -37,17 +40,18 @@ class FedSGD(ClientSpec):
         gradient: LocalGradient | None = None,
     ) -> Tensors:
         trained: Tensors = {**trained_parameters(model)}
-        update = gradients(model, trained, inputs, labels, self.loss, gradient)
+        update = gradients(model, trained, inputs, labels, self.protocol, gradient)
         return {name: value[None] for name, value in update.items()}
 
 
 @register("fedavg")
 class FedAvg(ClientSpec):
-    """Federated averaging: plain gradient descent on the client's samples (CPL section 2.1).
+    """Federated averaging: local steps of an optimiser on the client's samples (CPL section 2.1).
 
-    The update is the mean gradient of the local steps, or the difference of the weights, which is
-    -local_lr local_steps times the mean gradient. To an attacker these are the same up to rounding,
-    which acts as a defence if the learning rate is small. Defences are applied to the values sent.
+    The update is the difference of the weights, or the mean direction of the local steps, from
+    which it differs by the factor -local_lr local_steps. Of plain gradient descent the mean
+    direction is the mean gradient. To an attacker these are the same up to rounding, which acts as
+    a defence if the learning rate is small. Defences are applied to the values sent.
     They protect both forms alike, except those with parameters in the unit of the values:
     ``gaussian`` and ``laplace`` with the default ``unit=value``, ``dp`` with ``scaling=clip``.
     The metric `perturbation` measures how much a defence changed the update.
@@ -76,6 +80,30 @@ class FedAvg(ClientSpec):
     order: Literal["fixed", "shuffled"] = parameter(
         "fixed", "order of samples; shuffled: anew for every epoch"
     )
+    drop_last: bool = parameter(
+        False, "true: the last mini-batch of an epoch is left out if it is smaller", source="torch"
+    )
+    optimizer: Annotated[ClientOptimizer, nested("client_optimizer")] = parameter(
+        SGD(), "optimiser of the local steps", source="McMahan et al. 2017"
+    )
+    schedule: Annotated[Schedule, nested("schedule")] = parameter(
+        Constant(), "of the learning rate over the local steps", source="McMahan et al. 2017"
+    )
+    clip_norm: float | None = parameter(
+        None, "largest norm of a step's gradient, of all parameters; none: any", gt=0
+    )
+    clip_value: float | None = parameter(
+        None, "largest magnitude of a value of a step's gradient; none: any", gt=0
+    )
+    proximal: float | None = parameter(
+        None,
+        "factor of half the squared distance from the broadcast parameters, added to the loss",
+        source="FedProx, Li et al. 2020, Equation 2",
+        gt=0,
+    )
+    state: Literal["zero", "kept"] = parameter(
+        "zero", "of the optimiser; kept: as after an earlier round on the same samples"
+    )
 
     @property
     def samples_per_round(self) -> int:
@@ -96,6 +124,14 @@ class FedAvg(ClientSpec):
             mini_batch=self.samples_per_step,
             local_steps=self.local_steps,
             local_lr=self.local_lr,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            clip_norm=self.clip_norm,
+            clip_value=self.clip_value,
+            proximal=self.proximal,
+            drop_last=self.drop_last or None,
+            order="shuffled" if self.order == "shuffled" else None,
+            state="kept" if self.state == "kept" else None,
         )
 
     @property
@@ -108,13 +144,12 @@ class FedAvg(ClientSpec):
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
-        samples, taken = self.samples_per_round, self.local_steps * self.samples_per_step
-        if samples % self.samples_per_step or taken % samples:
+        if self.samples_per_step > self.samples_per_round:
             raise ValueError(
-                f"{self.local_steps} local steps of {self.samples_per_step} samples are not a "
-                f"whole number of epochs over the {samples} samples of an update; choose a "
-                "mini_batch that divides them, and a multiple of an epoch's steps as local_steps"
+                f"mini_batch={self.samples_per_step} is more than the {self.samples_per_round} "
+                "samples of an update; leave it out for steps of all samples"
             )
+        self.schedule.factors(self.local_steps)
         return self
 
     def compute(
@@ -137,10 +172,15 @@ class FedAvg(ClientSpec):
         labels: torch.Tensor,
         gradient: LocalGradient | None = None,
     ) -> Descent:
-        whole_batch = self.samples_per_step == self.samples_per_round
-        size = len(inputs) if whole_batch else self.samples_per_step
-        batches = mini_batches(len(inputs), size, self.local_steps, self.order == "shuffled")
-        return descend(model, inputs, labels, batches, self.protocol, gradient)
+        protocol = self.protocol
+        if protocol.mini_batch == protocol.batch_size:  # of a share, if clients are summed
+            protocol = replace(protocol, mini_batch=len(inputs))
+        before = None
+        if self.state == "kept":
+            batches = epoch_batches(protocol, len(inputs))
+            before = descend(model, inputs, labels, batches, protocol, gradient).training
+        batches = epoch_batches(protocol, len(inputs))
+        return descend(model, inputs, labels, batches, protocol, gradient, before)
 
 
 @register("epochs")
@@ -194,7 +234,7 @@ class Epochs(FedAvg):
 
     @property
     def server_rate(self) -> float:
-        averaging = self.local_lr * self.local_steps
+        averaging = self.local_lr * sum(self.protocol.factors)
         rate = averaging if self.server_lr is None else self.server_lr
         return rate / self.protocol.update_scale
 

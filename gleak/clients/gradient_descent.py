@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 
 from gleak.artifacts.protocol import Loss, Protocol
+from gleak.clients.local_training import LocalTraining
 from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices
-from gleak.models.differentiation import penalties, sample_losses
+from gleak.models.differentiation import penalties, sample_losses, smoothed
 from gleak.models.parameters import Tensors, trained_parameters
 from gleak.models.stochastic import stochastic_training_mode
 
@@ -65,7 +68,7 @@ def gradients(
     parameters: Tensors,
     inputs: torch.Tensor,
     labels: torch.Tensor,
-    loss: Loss,
+    protocol: Protocol,
     gradient: LocalGradient | None = None,
 ) -> Tensors:
     """Compute the gradient of the mean loss over one batch, or its substitute.
@@ -73,19 +76,29 @@ def gradients(
     It is zero for unused parameters. Arguments as for `LocalGradient.__call__`; the parameters
     require gradients.
     """
-    return (gradient or _loss_and_gradients)(model, parameters, inputs, labels, loss)[1]
+    compute = gradient or partial(_loss_and_gradients, protocol)
+    return compute(model, parameters, inputs, labels, protocol.loss)[1]
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Parameters after some steps, their mean gradient, and mean losses before each, Shape (T).
+    """Course of a client's local training, and mean losses before each step, Shape (T)."""
 
-    The mean gradient is exact, whereas the difference of the parameters is rounded.
-    """
-
-    parameters: Tensors
-    mean_gradient: Tensors
+    training: LocalTraining
     losses: torch.Tensor
+
+    @property
+    def parameters(self) -> Tensors:
+        """Parameters after the steps."""
+        return self.training.parameters
+
+    @property
+    def mean_gradient(self) -> Tensors:
+        """Mean direction of the steps, of plain gradient descent the mean gradient.
+
+        It is exact, whereas the difference of the parameters is rounded.
+        """
+        return self.training.mean_direction
 
 
 LocalDescent = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Descent]
@@ -99,6 +112,7 @@ def descend(
     batches: Sequence[torch.Tensor],
     protocol: Protocol,
     gradient: LocalGradient | None = None,
+    before: LocalTraining | None = None,
 ) -> Descent:
     """Take one step per mini-batch, without changing the model's own parameters.
 
@@ -106,26 +120,38 @@ def descend(
     `gleak.models.stochastic`), but batch normalisation is as in the model. A model in training mode
     normalises by the batch, and the steps update its running statistics (buffers).
 
-    Batches are the positions of each step's samples, at least one step; see `mini_batches`. The
-    protocol gives learning rate and loss, a defence a substitute for the gradient.
+    Args:
+        model: at the broadcast parameters.
+        inputs: Shape (N, *shape).
+        labels: Shape (N).
+        batches: positions of each step's samples, at least one step; see `mini_batches`.
+        protocol: loss, optimiser and learning rates.
+        gradient: substitute for the gradient, if the defence has one.
+        before: training whose state of the optimiser is kept; None: it starts with zeros.
     """
-    compute = gradient or _loss_and_gradients
+    protocol = replace(protocol, local_steps=len(batches))
+    compute = gradient or partial(_loss_and_gradients, protocol)
     parameters = {name: value.detach().clone() for name, value in trained_parameters(model).items()}
-    sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    training = before.again() if before else LocalTraining.of(protocol, parameters)
     losses = []
     for batch in batches:
-        attached = {name: value.requires_grad_() for name, value in parameters.items()}
+        attached = {name: value.requires_grad_() for name, value in training.parameters.items()}
         mean_loss, steps = compute(model, attached, inputs[batch], labels[batch], protocol.loss)
-        parameters = {
-            name: attached[name].detach() - protocol.local_lr * steps[name] for name in attached
-        }
-        sums = {name: sums[name] + steps[name] for name in sums}
+        with torch.no_grad():
+            training = training.after(steps)
         losses.append(mean_loss)
-    mean_gradient = {name: value / len(batches) for name, value in sums.items()}
-    return Descent(parameters, mean_gradient, torch.stack(losses))
+    return Descent(training, torch.stack(losses))
+
+
+def mixed_precision(protocol: Protocol, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which the clients' networks run."""
+    if protocol.autocast is None:
+        return nullcontext()
+    return torch.autocast(device.type, getattr(torch, protocol.autocast))
 
 
 def _loss_and_gradients(
+    protocol: Protocol,
     model: torch.nn.Module,
     parameters: Tensors,
     inputs: torch.Tensor,
@@ -136,9 +162,15 @@ def _loss_and_gradients(
     mean = inputs.new_zeros(())
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
     for chunk in batch_slices(model, inputs):
-        with stochastic_training_mode(model, inputs[chunk]), penalties(model) as added:
+        with (
+            mixed_precision(protocol, inputs.device),
+            stochastic_training_mode(model, inputs[chunk]),
+            penalties(model) as added,
+        ):
             logits = torch.func.functional_call(model, parameters, (inputs[chunk].clone(),))
+        logits = logits.to(inputs.dtype)
         targets = torch.nn.functional.one_hot(labels[chunk], logits.shape[1]).to(logits.dtype)
+        targets = smoothed(targets, protocol.label_smoothing)
         share = len(labels[chunk]) / len(labels)
         chunk_loss = share * sum(added, sample_losses(loss, logits, targets)).mean()
         mean += chunk_loss.detach()

@@ -260,7 +260,7 @@ def measure_drift(
             for member, samples in enumerate(zip(*shares, strict=True)):
                 with drawing_from(streams.draw("client", victim, 0, member)):
                     means.append(client.local_descent(network, *samples).mean_gradient)
-            whole = gradients(network, {**trained_parameters(network)}, x, y, client.loss)
+            whole = gradients(network, {**trained_parameters(network)}, x, y, client.protocol)
             drift[victim] = relative_error(mean_of(means), whole)
             progress.advance()
     if drift.max() > MAX_DRIFT:

@@ -24,8 +24,6 @@ from gleak.simulation.victims import relative_error
 KEYS = ("inputs", "labels")
 MAX_ERROR = 0.05
 RATE_DIGITS = 3
-ROUNDING = 0.01
-"""Largest error by the digits of a fitted rate, at which no other optimiser is tried."""
 REFINEMENTS = 8
 TINY = 1e-12
 """Learning rate of steps that do not move."""
@@ -56,8 +54,7 @@ class UpdateComparison:
         factor: factor of the computed update that fits the captured one best; the median of all
             clients.
         fits: if they differ, optimisers with the rates that fit best, if they fit better than what
-            is given, the one with the smallest error first; the given optimiser alone if another
-            rate explains the updates.
+            is given, the one with the smallest error first.
     """
 
     errors: tuple[float, ...]
@@ -171,12 +168,10 @@ def compare_updates(
     found = _compare(captured, _computed(client, network, truth))
     if found.agrees or client.protocol.content == "gradient" or client.state == "kept":
         return found
-    given = _fit(client, network, captured, truth)
-    if given is not None and given.error <= ROUNDING:
-        return replace(found, fits=(given,))
     others = [changed(client, {"optimizer": text}) for text in CANDIDATES]
-    fits = [_fit(other, network, captured, truth) for other in others if other != client]
-    known = [fit for fit in (given, *fits) if fit is not None and fit.error < found.error]
+    tried = [client, *(other for other in others if other != client)]
+    fits = (_fit(each, network, captured, truth) for each in tried)
+    known = [fit for fit in fits if fit is not None and fit.error < found.error]
     return replace(found, fits=tuple(sorted(known, key=lambda fit: fit.error)))
 
 

@@ -241,7 +241,7 @@ def test_the_rate_with_which_the_truth_gives_the_updates_is_found(
     elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
     wrong = imported(elsewhere.cell(local_lr=0.005), elsewhere.files, tmp_path).comparison
-    (fit,) = wrong.fits
+    fit, *_ = wrong.fits
     assert (wrong.agrees, fit.agrees, str(fit.optimizer), fit.rate) == (False, True, "sgd", 0.1)
     right = imported(elsewhere.cell(), elsewhere.files, tmp_path, replace=True).comparison
     assert (right.agrees, right.fits) == (True, ())
@@ -278,7 +278,7 @@ def test_the_optimizer_that_explains_the_updates_best_is_found(
     best = capture.comparison.fits[0]
     assert best.agrees
     assert best.rate == pytest.approx(0.01 if name == "adam" else 0.05, rel=0.02)
-    if not (name, said) == ("adam", "adamw~weight_decay=0"):
+    if (name, said) != ("adam", "adamw~weight_decay=0"):
         assert str(best.optimizer) == name
         assert f"they agree with --optimizer {name.replace('+', '~')} --local-lr" in lines
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gleak.artifacts.protocol import Loss, Protocol
+from gleak.clients.flat_parameters import FlatParameters, replaced_parameters
 from gleak.clients.local_training import LocalTraining
 from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices
@@ -82,15 +83,19 @@ def gradients(
 
 @dataclass(frozen=True)
 class Descent:
-    """Course of a client's local training, and mean losses before each step, Shape (T)."""
+    """Course of a client's local training, and mean losses before each step, Shape (T).
+
+    Parameters of the training are flat, so that a step takes few operations.
+    """
 
     training: LocalTraining
     losses: torch.Tensor
+    flat: FlatParameters
 
     @property
     def parameters(self) -> Tensors:
         """Parameters after the steps."""
-        return self.training.parameters
+        return self.flat.whole(self.training.parameters)
 
     @property
     def mean_gradient(self) -> Tensors:
@@ -98,7 +103,7 @@ class Descent:
 
         It is exact, whereas the difference of the parameters is rounded.
         """
-        return self.training.mean_direction
+        return self.flat.whole(self.training.mean_direction)
 
 
 LocalDescent = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Descent]
@@ -130,17 +135,26 @@ def descend(
         before: training whose state of the optimiser is kept; None: it starts with zeros.
     """
     protocol = replace(protocol, local_steps=len(batches))
-    compute = gradient or partial(_loss_and_gradients, protocol)
-    parameters = {name: value.detach().clone() for name, value in trained_parameters(model).items()}
-    training = before.again() if before else LocalTraining.of(protocol, parameters)
+    trained: Tensors = {**trained_parameters(model)}
+    flat = FlatParameters.of(trained)
+    start = before.start if before else flat.flattened(trained)
+    training = LocalTraining.of(protocol, start)
+    if before:
+        training = before.again()
+    moving = {name: value.clone() for name, value in start.items()}
+    training = replace(training, parameters=moving)
+    attached: Tensors = {
+        name: torch.nn.Parameter(value) for name, value in flat.whole(moving).items()
+    }
     losses = []
-    for batch in batches:
-        attached = {name: value.requires_grad_() for name, value in training.parameters.items()}
-        mean_loss, steps = compute(model, attached, inputs[batch], labels[batch], protocol.loss)
-        with torch.no_grad():
-            training = training.after(steps)
-        losses.append(mean_loss)
-    return Descent(training, torch.stack(losses))
+    with replaced_parameters(model, attached):
+        compute = gradient or partial(_loss_and_gradients, protocol, own=True)
+        for batch in batches:
+            mean_loss, steps = compute(model, attached, inputs[batch], labels[batch], protocol.loss)
+            with torch.no_grad():
+                training = training.moved(flat.flattened(steps))
+            losses.append(mean_loss)
+    return Descent(training, torch.stack(losses), flat)
 
 
 def mixed_precision(protocol: Protocol, device: torch.device) -> AbstractContextManager[object]:
@@ -157,24 +171,32 @@ def _loss_and_gradients(
     inputs: torch.Tensor,
     labels: torch.Tensor,
     loss: Loss,
+    own: bool = False,
 ) -> tuple[torch.Tensor, Tensors]:
-    """Compute the mean loss and its gradient, in chunks if samples do not interact."""
-    mean = inputs.new_zeros(())
-    sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    """Compute the mean loss and its gradient, in chunks if samples do not interact.
+
+    Parameters may be the model's own, and the batch a copy that the model may change.
+    """
+
+    def run(samples: torch.Tensor) -> torch.Tensor:
+        if own:
+            return model(samples)
+        return torch.func.functional_call(model, parameters, (samples.clone(),))
+
+    mean, sums = inputs.new_zeros(()), list[torch.Tensor]()
     for chunk in batch_slices(model, inputs):
         with (
             mixed_precision(protocol, inputs.device),
             stochastic_training_mode(model, inputs[chunk]),
             penalties(model) as added,
         ):
-            logits = torch.func.functional_call(model, parameters, (inputs[chunk].clone(),))
+            logits = run(inputs[chunk])
         logits = logits.to(inputs.dtype)
         targets = torch.nn.functional.one_hot(labels[chunk], logits.shape[1]).to(logits.dtype)
         targets = smoothed(targets, protocol.label_smoothing)
         share = len(labels[chunk]) / len(labels)
-        chunk_loss = share * sum(added, sample_losses(loss, logits, targets)).mean()
-        mean += chunk_loss.detach()
-        gradients = torch.autograd.grad(chunk_loss, [*parameters.values()], materialize_grads=True)
-        for total, value in zip(sums.values(), gradients, strict=True):
-            total += value
-    return mean, sums
+        loss_of_chunk = share * sum(added, sample_losses(loss, logits, targets)).mean()
+        found = torch.autograd.grad(loss_of_chunk, [*parameters.values()], materialize_grads=True)
+        mean = mean + loss_of_chunk.detach()
+        sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else [*found]
+    return mean, dict(zip(parameters, sums, strict=True))

@@ -51,20 +51,35 @@ class LocalTraining:
 
     def after(self, gradients: Tensors) -> Self:
         """Take one step, given the gradients of the loss at the parameters."""
-        protocol, factor = self.protocol, self.protocol.factors[self.steps]
-        rate = factor * protocol.local_lr
-        parameters, moments, total = {}, {}, {}
-        for name, gradient in self._clipped(self._with_proximal(gradients)).items():
-            before, number = self.parameters[name], self.earlier + self.steps
-            direction, moments[name] = protocol.optimizer.direction(
-                before, gradient, self.moments[name], number
-            )
-            parameters[name] = before - rate * direction
+        factor, directions, moments = self._directions(gradients)
+        rate = factor * self.protocol.local_lr
+        parameters, total = {}, {}
+        for name, direction in directions.items():
+            parameters[name] = torch.add(self.parameters[name], direction, alpha=-rate)
             weighted = direction if factor == 1 else factor * direction
             total[name] = self.total[name] + weighted if name in self.total else weighted
         return replace(
             self, parameters=parameters, moments=moments, total=total, steps=self.steps + 1
         )
+
+    def moved(self, gradients: Tensors) -> Self:
+        """Take one step as in `after`, in place of the parameters, which no graph contains."""
+        factor, directions, moments = self._directions(gradients)
+        for name, direction in directions.items():
+            self.parameters[name].add_(direction, alpha=-factor * self.protocol.local_lr)
+            if name in self.total:
+                self.total[name].add_(direction, alpha=factor)
+        total = self.total or {name: factor * value for name, value in directions.items()}
+        return replace(self, moments=moments, total=total, steps=self.steps + 1)
+
+    def _directions(self, gradients: Tensors) -> tuple[float, Tensors, dict[str, Moments]]:
+        """Return the next step's factor of the schedule, its directions, and the state after it."""
+        protocol, directions, moments = self.protocol, {}, {}
+        for name, gradient in self._clipped(self._with_proximal(gradients)).items():
+            directions[name], moments[name] = protocol.optimizer.direction(
+                self.parameters[name], gradient, self.moments[name], self.earlier + self.steps
+            )
+        return protocol.factors[self.steps], directions, moments
 
     @property
     def mean_direction(self) -> Tensors:

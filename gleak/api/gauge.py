@@ -27,6 +27,7 @@ from gleak.attacks.observation import Observation
 from gleak.attacks.spear import Spear
 from gleak.captures.frameworks.observers import ALARMS, EXPLAINED, LABELS, RECOVERED
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
+from gleak.core.spec import changed
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
@@ -207,7 +208,7 @@ class Gauge:
         inputs = as_inputs(network, found.inputs[0])
         run = self._client.run(network)
         labels = labels_of_samples(observation, found.inputs, found.labels)[0].to(inputs.device)
-        update = self._client.compute(run, inputs, labels)
+        update = changed(self._client, {"augmentation": None}).compute(run, inputs, labels)
         computed = {name: value.detach().cpu() for name, value in update.items()}
         observed = {name: torch.from_numpy(value)[None] for name, value in sent.items()}
         return max(0.0, 1 - relative_error(computed, observed))

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from gleak.artifacts.protocol import Loss, Protocol
+from gleak.clients.augmentation import Augmentation, augmented
 from gleak.clients.gradient_descent import LocalDescent, LocalGradient
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -50,6 +51,10 @@ class ClientSpec(Spec):
     )
     autocast: Literal["bfloat16"] | None = parameter(
         None, "data type of the network's mixed precision; none: single precision"
+    )
+    augmentation: Augmentation | None = parameter(
+        None,
+        "random changes of images in every epoch: crops after padding, flips, or both; none: none",
     )
     batch_norm: Literal["evaluation", "training"] = parameter(
         "evaluation",
@@ -101,6 +106,14 @@ class ClientSpec(Spec):
         """Return the broadcast network as these clients run it (`gleak.models.batch_norm`)."""
         return batch_norm.run_by_clients(network, self.batch_norm)
 
+    def feed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the samples of an epoch as the network gets them, (B, *shape), drawn at random.
+
+        `compute` draws those of its first epoch before all else. These are what attacks can
+        recover, and what they are scored by.
+        """
+        return augmented(inputs, self.augmentation)
+
     @property
     def gradients_per_sample(self) -> float:
         """Number of gradients computed per sample of one round, for cost estimates."""
@@ -141,8 +154,8 @@ class ClientSpec(Spec):
     ) -> Tensors:
         """Compute one client's update of one round, before defences that act on updates.
 
-        Random numbers (dropout, the order of samples) are drawn from torch's global generator,
-        which the caller sets to the victim's stream.
+        Random numbers (augmentation, dropout, the order of samples) are drawn from torch's global
+        generator, which the caller sets to the victim's stream.
 
         Args:
             model: with the broadcast parameters, as `run` returns it; not changed.
@@ -156,6 +169,11 @@ class ClientSpec(Spec):
 
     def check(self, dataset: DatasetSpec) -> None:
         """Raise `IncompatibleError` if a dataset's spec tells that it cannot supply the batches."""
+        if self.augmentation and len(dataset.shape) != 3:
+            raise IncompatibleError(
+                f"client {self}: augmentation={self.augmentation} changes images, and samples of "
+                f"{dataset} are none; leave augmentation out"
+            )
         sizes = dataset.sizes
         check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
 

@@ -17,7 +17,7 @@ from gleak.clients.gradient_descent import (
     descend,
     gradients,
 )
-from gleak.clients.local_training import epoch_batches
+from gleak.clients.local_training import epoch_batches, steps_of_epoch
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import FILE_NAME, parameter
@@ -40,7 +40,7 @@ class FedSGD(ClientSpec):
         gradient: LocalGradient | None = None,
     ) -> Tensors:
         trained: Tensors = {**trained_parameters(model)}
-        update = gradients(model, trained, inputs, labels, self.protocol, gradient)
+        update = gradients(model, trained, self.feed(inputs), labels, self.protocol, gradient)
         return {name: value[None] for name, value in update.items()}
 
 
@@ -59,6 +59,9 @@ class FedAvg(ClientSpec):
     With batch_norm=training each step normalises by its own mini-batch. The running statistics that
     the client updates meanwhile influence no gradient and are not part of the update; a client that
     sends them reveals what the grant ``batch_norm_statistics`` contains.
+
+    With an augmentation every epoch draws anew; attackers do not know of it, those of the first
+    epoch are what is recovered and scored.
 
     Each step takes one mini-batch of the samples, epoch after epoch; if the mini-batch contains all
     samples, every step uses the whole batch, which is CPL's "gradient squeezing" (section 4.3).
@@ -175,12 +178,28 @@ class FedAvg(ClientSpec):
         protocol = self.protocol
         if protocol.mini_batch == protocol.batch_size:  # of a share, if clients are summed
             protocol = replace(protocol, mini_batch=len(inputs))
+        samples = self._fed(inputs, protocol)
+        targets = labels.repeat(len(samples) // len(inputs))
         before = None
         if self.state == "kept":
-            batches = epoch_batches(protocol, len(inputs))
-            before = descend(model, inputs, labels, batches, protocol, gradient).training
-        batches = epoch_batches(protocol, len(inputs))
-        return descend(model, inputs, labels, batches, protocol, gradient, before)
+            batches, earlier = self._batches(protocol, len(inputs)), self._fed(inputs, protocol)
+            before = descend(model, earlier, targets, batches, protocol, gradient).training
+        batches = self._batches(protocol, len(inputs))
+        return descend(model, samples, targets, batches, protocol, gradient, before)
+
+    def _fed(self, inputs: torch.Tensor, protocol: Protocol) -> torch.Tensor:
+        """Return the samples of all epochs in a row, or of one if they are alike in all."""
+        if not self.augmentation:
+            return inputs
+        epochs = -(-protocol.local_steps // steps_of_epoch(protocol, len(inputs)))
+        return torch.cat([self.feed(inputs) for _ in range(epochs)])
+
+    def _batches(self, protocol: Protocol, samples: int) -> list[torch.Tensor]:
+        """Return the positions of each step's samples among those of `_fed`."""
+        batches, length = epoch_batches(protocol, samples), steps_of_epoch(protocol, samples)
+        if not self.augmentation:
+            return batches
+        return [batch + step // length * samples for step, batch in enumerate(batches)]
 
 
 @register("epochs")
@@ -225,6 +244,11 @@ class Epochs(FedAvg):
 
     @model_validator(mode="after")
     def _check_updates(self) -> Self:
+        if self.augmentation:
+            raise ValueError(
+                f"augmentation={self.augmentation} draws anew for every update, so that there are "
+                "no samples to recover from all; use client fedavg"
+            )
         if self.batch_size % self.samples_per_round:
             raise ValueError(
                 f"update_size={self.update_size} does not divide batch_size={self.batch_size}, the "
@@ -259,6 +283,7 @@ class CapturedUpdates(FedAvg):
     first: Literal[0] = parameter(0, "not drawn: given by the capture")
     labels: Literal["random"] = parameter("random", "not drawn: given by the capture")
     classes: None = parameter(None, "not drawn: given by the capture")
+    augmentation: None = parameter(None, "not drawn: samples are given as the network got them")
     sends: Literal["gradient", "weights"] = parameter(
         "weights", "captured updates: differences of weights, or gradients"
     )

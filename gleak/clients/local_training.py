@@ -113,6 +113,12 @@ class LocalTraining:
         }
 
 
+def steps_of_epoch(protocol: Protocol, samples: int) -> int:
+    """Return the number of steps in which all samples are used once, see `epoch_batches`."""
+    whole, left = divmod(samples, protocol.mini_batch)
+    return whole if protocol.drop_last or not left else whole + 1
+
+
 def epoch_batches(protocol: Protocol, samples: int) -> list[torch.Tensor]:
     """Return the positions of the samples of each local step, epoch after epoch.
 
@@ -124,6 +130,5 @@ def epoch_batches(protocol: Protocol, samples: int) -> list[torch.Tensor]:
     while len(batches) < protocol.local_steps:
         shuffled = protocol.order == "shuffled"
         order = torch.randperm(samples) if shuffled else torch.arange(samples)
-        parts = list(order.split(protocol.mini_batch))
-        batches += parts[: samples // protocol.mini_batch] if protocol.drop_last else parts
+        batches += order.split(protocol.mini_batch)[: steps_of_epoch(protocol, samples)]
     return batches[: protocol.local_steps]

@@ -24,9 +24,7 @@ FOLLOWED: dict[type[Optimizer], str] = {
 }
 REFUSED = ("maximize", "amsgrad", "centered")
 """Options that no spec of a client's optimiser has; they must be false."""
-FOLLOWED_OPTIONS = frozenset(
-    {*REFUSED, "momentum", "nesterov", "dampening", "weight_decay", "betas", "eps", "alpha"}
-)
+OPTIONS = (*REFUSED, "momentum", "nesterov", "dampening", "weight_decay", "betas", "eps", "alpha")
 """Options by which a step is computed, but for the learning rate."""
 NAMES = ", ".join(kind.__name__ for kind in FOLLOWED)
 ELSE = (

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from statistics import median
 from typing import Any, Self
 
@@ -15,13 +14,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gleak.captures.observed_optimizer import FOLLOWED_OPTIONS, learning_rates
+from gleak.captures.observed_optimizer import OPTIONS, learning_rates
 from gleak.clients.local_training import MARGIN
 from gleak.models.batch_norm import batch_norm_layers
 from gleak.models.parameters import trained_parameters
 
-SAME = 1e-6
-"""Largest relative difference of two norms of the same gradient."""
+PROBE, WATCHED = 512, 4
+"""Largest number of values of a parameter's gradient that are compared, equally far apart, and of
+parameters: clipping of the norm changes all, of values those with large gradients."""
 ALIKE = 1e-4
 """Largest relative difference of factors, and of bounds of several steps, that count as one."""
 log = logging.getLogger(__name__)
@@ -32,44 +32,36 @@ class ChangedGradient:
     """Gradient that is not the one of the backward pass when a step begins.
 
     Args:
-        before: L2 norm of each parameter's gradient after the backward pass.
-        after: L2 norms when the step begins.
-        largest: largest magnitudes of the values then.
+        before: some of its values after the backward pass, Shape (P).
+        after: the same values when the step begins.
+        norm: L2 norm of all values then.
     """
 
     before: Tensor
     after: Tensor
-    largest: Tensor
-
-    @property
-    def factors(self) -> Tensor:
-        return self.after[self.before > 0] / self.before[self.before > 0]
-
-    @property
-    def changed(self) -> Tensor:
-        return (self.after - self.before).abs() > SAME * self.before
+    norm: float
 
     @property
     def norm_bound(self) -> float | None:
         """Norm to which `torch.nn.utils.clip_grad_norm_` has clipped; None: it has not."""
-        low, high = (float(value) for value in self.factors.aminmax())
-        if high - low > ALIKE * high or high > 1:
+        factor = float(self.after.norm() / self.before.norm())
+        error = float((self.after - factor * self.before).norm())
+        if factor >= 1 or error > ALIKE * float(self.after.norm()):
             return None
-        return high * (float(self.before.norm()) + MARGIN)
+        return self.norm + factor * MARGIN
 
     @property
     def value_bound(self) -> float | None:
         """Magnitude to which `torch.nn.utils.clip_grad_value_` has clipped; None: it has not."""
-        clipped, others = self.largest[self.changed], self.largest[~self.changed]
-        low, high = (float(value) for value in clipped.aminmax())
-        exceeded = len(others) > 0 and float(others.max()) > high
-        return None if low != high or exceeded else high
+        bound = float(self.after[self.after != self.before].abs().max())
+        return bound if torch.equal(self.after, self.before.clamp(-bound, bound)) else None
 
 
 @dataclass
 class StepObserver:
     """Context in which the steps of an optimiser on a model are observed, without changing them.
 
+    Gradients are compared by some of their values, which costs less than a step's arithmetic.
     Nothing is raised before the training is over.
 
     Attributes:
@@ -91,11 +83,11 @@ class StepObserver:
     def __enter__(self) -> Self:
         self._parameters = [*trained_parameters(self.model).values()]
         self._own = {id(value) for value in self._parameters}
-        self._norms: dict[int, Tensor] = {}
+        self._probes: dict[Tensor, Tensor] = {}
         self._options = _options(self.optimizer)
         with ExitStack() as stack:
-            for number, value in enumerate(self._parameters):
-                hook = value.register_post_accumulate_grad_hook(partial(self._note, number))
+            for value in self._parameters[:: max(1, -(-len(self._parameters) // WATCHED))]:
+                hook = value.register_post_accumulate_grad_hook(self._note)
                 stack.callback(hook.remove)
             stack.callback(register_optimizer_step_pre_hook(self._step).remove)
             self._hooks = stack.pop_all()
@@ -104,10 +96,10 @@ class StepObserver:
     def __exit__(self, *_: object) -> None:
         self._hooks.close()
 
-    def _note(self, number: int, parameter: Tensor) -> None:
-        """Note the norm of a parameter's gradient after a backward pass."""
+    def _note(self, parameter: Tensor) -> None:
+        """Note some values of a parameter's gradient after a backward pass."""
         if parameter.grad is not None and parameter.grad.layout == torch.strided:
-            self._norms[number] = torch._foreach_norm([parameter.grad.detach()])[0]
+            self._probes[parameter] = probe(parameter.grad).clone()
 
     def _step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a step of any optimiser, before it is taken."""
@@ -118,24 +110,26 @@ class StepObserver:
             return
         if not self.rates:
             self.batch_norm = any(layer.training for layer in batch_norm_layers(self.model))
-        options = _options(optimizer)
-        self.changed |= {name for name, value in options.items() if value != self._options[name]}
+        if (options := _options(optimizer)) != self._options:
+            self.changed |= {name for name, _ in {*options} ^ {*self._options}}
         self.rates.append(learning_rates(optimizer))
         if len(args) == 1 and not kwargs:  # Without a closure, in which gradients may change.
             self._compare()
-        self._norms.clear()
+        self._probes.clear()
 
     def _compare(self) -> None:
         """Note the gradient if it is not that of the backward pass."""
-        numbers = [n for n in self._norms if self._parameters[n].grad is not None]
-        if not numbers:
+        pairs = [
+            (before, probe(value.grad))
+            for value, before in self._probes.items()
+            if value.grad is not None
+        ]
+        if all(torch.equal(before, after) for before, after in pairs):
             return
-        gradients: list[Any] = [self._parameters[n].grad for n in numbers]
-        before = torch.stack([self._norms[n] for n in numbers])
-        after = torch.stack(torch._foreach_norm(gradients))
-        if ((after - before).abs() > SAME * before).any():
-            largest = torch.stack([value.abs().max() for value in gradients])
-            self.clipped.append(ChangedGradient(before, after, largest))
+        gradients = [value.grad for value in self._parameters if value.grad is not None]
+        norm = torch.stack(torch._foreach_norm(gradients)).norm()
+        before, after = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        self.clipped.append(ChangedGradient(before, after, float(norm)))
 
     @property
     def clipping(self) -> dict[str, float]:
@@ -156,10 +150,18 @@ class StepObserver:
         return {}
 
 
-def _options(optimizer: Optimizer) -> dict[str, list[Any]]:
+def probe(gradient: Tensor) -> Tensor:
+    """Return at most `PROBE` values of a dense gradient in the order of its memory, as a view."""
+    count = gradient.numel()
+    if count <= PROBE and gradient.is_contiguous():
+        return gradient.detach().view(-1)
+    step = -(-count // PROBE)
+    return gradient.detach().as_strided((-(-count // step),), (step,))
+
+
+def _options(optimizer: Optimizer) -> list[tuple[str, Any]]:
     """Return the options of an optimiser's groups of parameters that are not the learning rate."""
-    names = sorted(FOLLOWED_OPTIONS & optimizer.param_groups[0].keys())
-    return {name: [group.get(name) for group in optimizer.param_groups] for name in names}
+    return [(name, group.get(name)) for group in optimizer.param_groups for name in OPTIONS]
 
 
 def _rounded(bounds: Sequence[float]) -> float:

@@ -118,7 +118,7 @@ def test_what_cannot_be_augmented_is_refused() -> None:
         tables.check(parse("dataset", "breast_cancer"))
     with pytest.raises(IncompatibleError, match=r"have shape \(30,\); leave augmentation out"):
         augmented(torch.rand(2, 30), "flip")
-    with pytest.raises(SpecError, match="draws anew for every update.*use client fedavg"):
+    with pytest.raises(SpecError, match=r"draws anew for every update.*use client fedavg"):
         parse("client", "epochs+augmentation=flip")
     with pytest.raises(SpecError, match="'augmentation' = 'flip'"):
         parse("client", "captured+augmentation=flip")

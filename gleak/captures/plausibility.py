@@ -1,4 +1,4 @@
-"""What an update tells of its training without its samples."""
+"""Contradictions between an update and the training that is given, told without its samples."""
 
 from __future__ import annotations
 

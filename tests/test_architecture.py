@@ -26,7 +26,7 @@ from gleak.core.registry import PACKAGES, kinds_of, load
 ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("__version__", "core"),
-    ("artifacts", "runtime"),
+    ("optimizers", "artifacts", "runtime"),
     ("data", "models"),
     ("clients", "defenses"),
     ("training", "crafting", "knowledge", "simulation"),

@@ -27,6 +27,7 @@ from gleak.attacks.observation import Observation
 from gleak.attacks.spear import Spear
 from gleak.captures.frameworks.observers import ALARMS, EXPLAINED, LABELS, RECOVERED
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
+from gleak.core.spec import changed
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
@@ -139,11 +140,12 @@ class Gauge:
         before, after = (without_prefix(state, self.model) for state in (before, after))
         network = self._network(before)
         setting = Setting(independent_copy(network), self._shape, self._classes, self._client)
-        update = setting.update(_difference(network, before, after))
+        sent = _difference(network, before, after)
+        update = setting.update(sent)
         observation = setting.observe(Best(), update, {}, {}, seed=0)
         samples = None if truth is None else self._checked(truth)
         alarms = audit_examined(network, self._shape, self._classes, samples).alarms
-        results = self._reconstruct(network, observation)
+        results = self._reconstruct(network, observation, sent)
         explained = max((share for _, share in results), default=0.0)
         measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
         if samples is not None:
@@ -178,7 +180,7 @@ class Gauge:
         return samples, tensors.checked_labels(labels, len(samples), self._classes)
 
     def _reconstruct(
-        self, network: nn.Module, observation: Observation
+        self, network: nn.Module, observation: Observation, sent: Mapping[str, np.ndarray]
     ) -> list[tuple[Reconstruction, float]]:
         """Return what each attack finds, and the share of the update that it explains."""
         results: list[tuple[Reconstruction, float]] = []
@@ -190,21 +192,25 @@ class Gauge:
             except IncompatibleError:
                 continue
             found = attack.reconstruct(observation)
-            results.append((found, self._explained(network, observation, found)))
+            results.append((found, self._explained(network, observation, sent, found)))
             if results[-1][1] > EXACT:
                 break
         return results
 
     def _explained(
-        self, network: nn.Module, observation: Observation, found: Reconstruction
+        self,
+        network: nn.Module,
+        observation: Observation,
+        sent: Mapping[str, np.ndarray],
+        found: Reconstruction,
     ) -> float:
         """Compute the share of the update that a client with the found samples would send."""
         inputs = as_inputs(network, found.inputs[0])
         run = self._client.run(network)
         labels = labels_of_samples(observation, found.inputs, found.labels)[0].to(inputs.device)
-        sent = self._client.compute(run, inputs, labels)
-        computed = {name: value.detach() for name, value in sent.items()}
-        observed = {name: value[0] for name, value in observation.update.items()}
+        update = changed(self._client, {"augmentation": None}).compute(run, inputs, labels)
+        computed = {name: value.detach().cpu() for name, value in update.items()}
+        observed = {name: torch.from_numpy(value)[None] for name, value in sent.items()}
         return max(0.0, 1 - relative_error(computed, observed))
 
 

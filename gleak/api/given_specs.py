@@ -18,6 +18,20 @@ ClientLike = str | ClientSpec | Protocol
 """Spec of a client, such as ``"fedavg+local_steps=5+local_lr=0.1"``, or what a server knows."""
 OF_CLIENT = ("local_steps", "local_lr", "mini_batch", "loss", "sends", "batch_norm")
 """Fields of a client's spec that functions once took by themselves."""
+OF_PROTOCOL = (
+    "batch_size",
+    "local_steps",
+    "local_lr",
+    "loss",
+    "label_smoothing",
+    "autocast",
+    "optimizer",
+    "schedule",
+    "clip_norm",
+    "clip_value",
+    "proximal",
+)
+"""Fields of a client's spec that a protocol has with the same values."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -116,13 +130,15 @@ def _of_protocol(protocol: Protocol) -> ClientSpec:
             f"a client of {protocol.epochs} epochs sends several updates, and this function takes "
             "one; give the protocol of one round"
         )
-    fields = {name: getattr(protocol, name) for name in ("batch_size", "local_steps", "local_lr")}
+    fields = {name: getattr(protocol, name) for name in OF_PROTOCOL}
     whole = protocol.mini_batch == protocol.batch_size
     fields |= {
         "mini_batch": None if whole else protocol.mini_batch,
-        "loss": protocol.loss,
         "sends": "gradient" if protocol.content == "gradient" else "weights",
         "batch_norm": protocol.batch_norm or "evaluation",
+        "drop_last": bool(protocol.drop_last),
+        "order": protocol.order or "fixed",
+        "state": protocol.state or "zero",
     }
     spec = build_spec(FedAvg, fields)
     assert isinstance(spec, ClientSpec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reading import chosen_keys, load_attributes, member
 from gleak.artifacts.schema import array, arrays, attribute
 from gleak.artifacts.store import Artifact, create_group
-from gleak.core.errors import ArtifactError
+from gleak.core.errors import ArtifactError, DamagedError, SpecError
 from gleak.core.lazy import h5py
 
 
@@ -63,7 +63,7 @@ class Update(Artifact):
                 )
 
     def _attributes(self) -> dict[str, Any]:
-        return {**super()._attributes(), **asdict(self.protocol)}
+        return {**super()._attributes(), **self.protocol.attributes()}
 
     def _store(self, file: h5py.File) -> None:
         super()._store(file)
@@ -75,7 +75,11 @@ class Update(Artifact):
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
         group = member(file, "update", h5py.Group)
         update = {name: load_encoded(group, name, victims) for name in chosen_keys(group, only)}
-        protocol = Protocol(**load_attributes(file, asdict(Protocol())))
+        attributes = load_attributes(file, Protocol().attributes())
+        try:
+            protocol = Protocol.of_attributes(attributes)
+        except SpecError as error:
+            raise DamagedError(file.filename, str(error)) from None
         return {"update": update, "protocol": protocol, **super()._load(file, None, victims)}
 
 

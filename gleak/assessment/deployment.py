@@ -25,6 +25,7 @@ client:                   # what a client does in one round
   batch_size: 1           # samples
   # local_steps: 5        # more than one: federated averaging
   # local_lr: 0.01
+  # optimizer: sgd~momentum=0.9    # or adam, ...: gleak list client_optimizer
 defense: none             # the defence in use
 # defenses: [gaussian+std=1e-3, topk+keep=0.1]     # defences to compare, each beside its cost
 # vary: {{batch_size: [1, 4], rounds: [0, 2, 5]}}    # fields of the client, model, training, rounds

@@ -81,7 +81,7 @@ class AGIC(MatchingAttack):
     def proposals(self, observation: Observation, evaluations: int) -> Sequence[Self]:
         layers = observation.model.modules()
         convolutions = sum(isinstance(layer, torch.nn.Conv2d) for layer in layers)
-        if convolutions < DEEP or observation.protocol.local_steps > 1:
+        if convolutions < DEEP or not observation.protocol.shows_gradient:
             raise IncompatibleError(f"suits one step of networks of at least {DEEP} convolutions")
         (attack,) = super().proposals(observation, evaluations)
         fields: dict[str, Any] = {"labels": "auto"}

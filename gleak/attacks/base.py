@@ -153,11 +153,11 @@ class AttackSpec(Spec):
             raise IncompatibleError(
                 f"attack {self} does not take {dataset.modality} data ({dataset})"
             )
-        steps = client.protocol.local_steps
-        if steps > 1 and not self.takes_local_steps:
+        if not client.protocol.shows_gradient and not self.takes_local_steps:
             raise IncompatibleError(
-                f"attack {self} needs the gradient of one step, but client {client} sends the "
-                f"mean of {steps}; use local_steps=1 or fedsgd"
+                f"attack {self} needs the gradient of one step, which the update of client "
+                f"{client} does not determine; use local_steps=1 with plain gradient descent, or "
+                "fedsgd"
             )
         if client.batch_norm == "training" and not self.takes_batch_statistics:
             raise IncompatibleError(
@@ -255,7 +255,7 @@ class AttackSpec(Spec):
                 observation.modality not in self.modalities
             ),
             "needs the gradient of one step": (
-                protocol.local_steps > 1 and not self.takes_local_steps
+                not protocol.shows_gradient and not self.takes_local_steps
             ),
             "treats every sample by itself, and clients normalise by the whole batch": (
                 protocol.batch_norm == "training" and not self.takes_batch_statistics

@@ -22,7 +22,7 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
-from gleak.models.differentiation import penalties, sample_losses
+from gleak.models.differentiation import penalties, sample_losses, smoothed
 from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
 
 
@@ -130,6 +130,7 @@ def output_slopes(
         added = stack.enter_context(penalties(observation.model))
         logits = observation.model(inputs.to(like).clone())
         targets = torch.nn.functional.one_hot(labels, observation.classes).to(logits)
+        targets = smoothed(targets, observation.protocol.label_smoothing)
         losses = sum(added, sample_losses(observation.protocol.loss, logits, targets))
         (slopes,) = torch.autograd.grad(losses.sum(), compared, materialize_grads=True)
     return slopes

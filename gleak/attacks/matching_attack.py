@@ -95,7 +95,7 @@ class MatchingAttack(AttackSpec):
 
     def fitted(self, observation: Observation, evaluations: int) -> Self:
         """Return the attack with a budget, and the fields that suit what is observed."""
-        several = observation.protocol.local_steps > 1
+        several = not observation.protocol.shows_gradient
         masked = has_hidden_zeros(observation)
         drawn = sampling(observation.model) and not several
         fields = {

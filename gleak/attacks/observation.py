@@ -89,7 +89,7 @@ class Observation:
     @property
     def is_sample_gradient(self) -> bool:
         """True if an update is the gradient of one sample."""
-        return self.batch_size == self.protocol.local_steps == self.protocol.epochs == 1
+        return self.batch_size == self.protocol.epochs == 1 and self.protocol.shows_gradient
 
     @property
     def rounds(self) -> int:

@@ -18,14 +18,22 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
 from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
+from gleak.captures.plausibility import doubt
 from gleak.captures.round_folder import Files, State, read_state
-from gleak.captures.truth import MAX_ERROR, UpdateComparison, compare_updates, read_truth
+from gleak.captures.truth import (
+    CANDIDATES,
+    MAX_ERROR,
+    UpdateComparison,
+    compare_updates,
+    read_truth,
+)
 from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.core.spec import build_spec, format_value
+from gleak.core.spec import build_spec, format_spec, format_value
 from gleak.models.broadcast import with_state
 from gleak.models.custom import Custom
 from gleak.models.parameters import trained_parameters
+from gleak.optimizers.schedules import Listed
 from gleak.runtime.hub_weights import check_weights
 from gleak.studies.cell import LEVELS, Cell, Paths
 from gleak.training.untrained import missing_counters
@@ -34,10 +42,22 @@ EXAMPLE = "invertgrad"
 
 
 class Capture(NamedTuple):
-    """The folder of a capture, and how its updates compare with the true samples, if known."""
+    """The folder of a capture, and how its updates fit to the training that is given.
+
+    Args:
+        folder: that was written.
+        comparison: with the true samples; None if they are not known.
+        doubt: without them, why the updates cannot be of that training, or None.
+    """
 
     folder: Path
     comparison: UpdateComparison | None
+    doubt: str | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """True if nothing speaks against the training that is given."""
+        return self.doubt is None and (self.comparison is None or self.comparison.agrees)
 
 
 def import_capture(
@@ -87,15 +107,17 @@ def import_capture(
             spec=str(cell), update=update, protocol=cell.defense.protocol_of(cell.client)
         ),
     }
-    comparison = None
+    comparison, unlikely = None, None
     if files.truth:
         truth = read_truth(files.truth, cell.captured, cell.dataset, classes)
         comparison = compare_updates(cell.captured, network, sent, truth)
         artifacts[PRIVATE] = truth
+    elif cell.client.protocol.content == "difference":
+        unlikely = doubt(cell.client.protocol, sent)
     with whole_folder(folder) as temporary:
         for name, artifact in artifacts.items():
             artifact.write(temporary / name)
-    return Capture(folder, comparison)
+    return Capture(folder, comparison, unlikely)
 
 
 def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.ndarray]:
@@ -125,6 +147,13 @@ def _difference(network: nn.Module, before: State, path: Path) -> State:
     """Read a client's parameters after training, and subtract those before; ignore buffers."""
     after, expected = read_state(path), network.state_dict()
     names = trained_parameters(network).keys()
+    left_out = [name for name in names if name not in after]
+    if left_out and after.keys() <= expected.keys():
+        raise ArtifactError(
+            f"{path}: {', '.join(left_out)} missing, such as by a filter of the framework that "
+            "leaves parameters out; give the state before the filter, or a model that freezes them "
+            "(requires_grad_(False)), to attack the others alone"
+        )
     _check(path, after, network, expected, expected.keys() - {*names})
     for name, _ in network.named_parameters():
         if name not in names and name in after and not torch.equal(after[name], before[name]):
@@ -172,10 +201,19 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
         raise SpecError("--batch-size is missing: give the number of samples of a client's update")
     if client["sends"] == "weights" and "local_lr" not in client:
         raise SpecError("--local-lr is missing: give the learning rate of the clients")
-    clients = build_spec(CapturedUpdates, {**client, "capture": name})
+    clients: Any = build_spec(CapturedUpdates, {**client, "capture": name})
     training = f"captured+capture={name}"
     specs = (dataset, model, training, "honest", str(clients), "none", EXAMPLE)
-    return Cell.parse(dict(zip(LEVELS, specs, strict=True)))
+    try:
+        return Cell.parse(dict(zip(LEVELS, specs, strict=True)))
+    except SpecError as error:
+        if not isinstance(clients.schedule, Listed):
+            raise
+        raise SpecError(
+            f"{error}; most of it are the {clients.local_steps} listed learning rates: train the "
+            "captured round with a schedule that has a name (gleak list schedule), or import with "
+            "--before, --after and the --schedule that is next to it"
+        ) from None
 
 
 def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mapping[str, Any]) -> str:
@@ -193,17 +231,19 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
         [
             f"{capture.folder}: {client.victims} clients of {client.batch_size} samples, "
             f"{client.protocol.content}s",
-            _judgement(capture.comparison, client),
+            _judgement(capture, client),
             "attack it with this command, or with another attack in the path:",
             shlex.join(words),
         ]
     )
 
 
-def _judgement(comparison: UpdateComparison | None, client: CapturedUpdates) -> str:
+def _judgement(capture: Capture, client: CapturedUpdates) -> str:
     """Describe how well the updates agree with the true samples; a warning if they do not."""
+    comparison = capture.comparison
     if comparison is None:
-        return "without true samples: attacks can run, but cannot be scored"
+        text = "without true samples: attacks can run, but cannot be scored"
+        return text if capture.doubt is None else f"{text}\nwarning: {capture.doubt}"
     text = f"relative error of the updates computed from the true samples: {comparison.error:.2g}"
     if comparison.agrees:
         return text
@@ -217,18 +257,35 @@ def _judgement(comparison: UpdateComparison | None, client: CapturedUpdates) -> 
 
 def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
     """Return the most probable reason of a difference, and what to do."""
-    given = f"the learning rate {format_value(client.local_lr)}"
-    if comparison.rate is not None:
-        rate = format_value(comparison.rate)
-        return f"they agree with --local-lr {rate} in place of {given}; import again with --replace"
+    if client.state == "kept":
+        return (
+            "the optimizer began with the state of an earlier round (state=kept), which is not "
+            "known, so that no samples give the update; capture a round that begins with a new "
+            "optimizer to compare it"
+        )
     if comparison.factor < 0:
         return (
             "they have the opposite direction; check that --before and --after are not swapped, "
             "and that gradients are not differences of weights"
         )
+    given = f"the learning rate {format_value(client.local_lr)}"
+    best = comparison.fits[0] if comparison.fits else None
+    if best is not None and best.agrees:
+        options = f"--local-lr {format_value(best.rate)}"
+        if best.optimizer != client.optimizer:
+            options = f"--optimizer {format_spec(best.optimizer, '~')} {options}"
+            given = f"{client.optimizer} and {given}"
+        return f"they agree with {options} in place of {given}; import again with --replace"
+    tried = ", ".join(CANDIDATES)
+    fit = f"; neither {client.optimizer} nor one of {tried} fits better at any rate"
+    if best is not None:
+        fit = (
+            f"; of {client.optimizer} and {tried}, {format_spec(best.optimizer, '~')} fits best, "
+            f"at the rate {format_value(best.rate)}, up to {100 * best.error:.0f}% of the norm"
+        )
     return (
-        f"attacks assume the training as given: check batch size, steps, {given}, loss and order, "
-        f"that batch normalisation was in {client.batch_norm} mode (--batch-norm), that inputs are "
-        "those of the network, and that there was no momentum, weight decay, dropout or defence "
-        f"(best factor: {comparison.factor:.3g})"
+        f"attacks assume the training as given: check batch size, steps, {given}, optimizer, "
+        "schedule, clipping, loss and order, that batch normalisation was in "
+        f"{client.batch_norm} mode (--batch-norm), that inputs are those of the network, and that "
+        f"there was no dropout or defence (best factor: {comparison.factor:.3g}{fit})"
     )

@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
-from gleak.captures.round_folder import RoundFolder, State, described, is_dense, write_state
+from gleak.captures.observed_optimizer import (
+    check_parameters,
+    one_rate,
+    optimizer_of,
+    steps_before,
+)
+from gleak.captures.observed_schedule import schedule_of
+from gleak.captures.observed_steps import StepObserver
+from gleak.captures.round_folder import (
+    RECORDED,
+    RoundFolder,
+    State,
+    described,
+    is_dense,
+    write_state,
+)
 from gleak.captures.truth import check_samples
-from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
-from gleak.models.parameters import trained_parameters
+from gleak.clients.fedavg import CapturedUpdates
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError, nearest
+from gleak.core.spec import build_spec, field_text
+from gleak.optimizers.base import ClientOptimizer
 
-PLAIN = {"momentum": 0, "weight_decay": 0, "maximize": False}
-"""Options of `torch.optim.SGD` that attacks assume."""
-
-
-def fields_of(rates: Sequence[float]) -> dict[str, str]:
-    """Return the fields of a client whose steps had these learning rates, which must be equal."""
-    if not rates:
-        raise IncompatibleError(
-            "gleak.capture: the optimizer took no step in the block, so there is no update; train "
-            "in the block, with the optimizer that was given"
-        )
-    for number, rate in enumerate(rates, start=1):
-        if rate != rates[0]:
-            raise IncompatibleError(
-                f"gleak.capture: the learning rate changed from {rates[0]} to {rate} at step "
-                f"{number} of {len(rates)}, but attacks assume one for all steps of a round; step "
-                "the scheduler between rounds"
-            )
-    return {"local_steps": str(len(rates)), "local_lr": repr(rates[0])}
+STATED = (
+    "mini_batch",
+    "batch_size",
+    "clip_norm",
+    "clip_value",
+    "proximal",
+    "loss",
+    "label_smoothing",
+    "batch_norm",
+    "order",
+    "drop_last",
+    "autocast",
+)
+"""Fields of a client that `capture` takes, since its hooks do not see them, or not surely."""
+KNOWN = ("local_steps", "local_lr")
+"""Fields that are always recorded; others if they do not have their default."""
 
 
 @contextmanager
@@ -46,31 +60,40 @@ def capture(
     *,
     client: str = "0",
     truth: tuple[Any, Any] | None = None,
+    **training: Any,
 ) -> Iterator[None]:
     """Capture the local training in the block, in the files that ``gleak import --round`` reads.
 
-    The parameters are copied when the block begins; steps and learning rates are noted; and
-    everything is written when the block ends, to ``before.safetensors``,
-    ``client-<client>.safetensors`` and, with the true samples, ``truth-<client>.safetensors``.
-    Nothing is written if the block fails. Clients of one round that begin with equal parameters can
-    share a folder. Only their owner can read the files.
+    The parameters are copied when the block begins, and hooks see every step: the learning rate, of
+    which a schedule is recognised, whether the optimiser kept a state of earlier rounds, the mode
+    of batch normalisation, and clipping of the gradient, by the norms of the gradients after
+    ``backward()`` and when the step begins. Everything is written when the block ends, to
+    ``before.safetensors``, ``client-<client>.safetensors`` and, with the true samples,
+    ``truth-<client>.safetensors``. Nothing is written if the block fails. Clients of one round that
+    begin with equal parameters can share a folder. Only their owner can read the files.
 
     Args:
         model: network that is trained, as ``state_dict()`` has it: not its wrapper by
             ``torch.compile`` or data-parallel training.
-        optimizer: plain gradient descent, as attacks assume: `torch.optim.SGD` without momentum and
-            weight decay, with one learning rate, of exactly the trained parameters of the model.
+        optimizer: SGD, Adam, AdamW, Adagrad or RMSprop of `torch.optim`, with the same options for
+            all of its groups of parameters, of exactly the trained parameters of the model.
         folder: folder of the round; it need not exist.
         client: name of the client in the names of the files: letters, digits, "_", "." and "-".
         truth: inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N), of all
-            samples of the round, as tensors, arrays or lists, to score attacks later; None:
-            unknown.
+            samples of the round in the order in which the steps used them, as tensors, arrays or
+            lists, to score attacks later; None: unknown.
+        **training: what hooks do not see, as fields of the client (``gleak describe captured``):
+            ``mini_batch`` if a step takes a part of the samples, ``loss``, ``label_smoothing``,
+            ``proximal``, ``order``, ``drop_last``, ``autocast``, without truth ``batch_size``; and
+            ``clip_norm``, ``clip_value`` or ``batch_norm`` in place of what hooks see, such as for
+            steps with a closure, which clips after the hooks.
 
     Raises:
-        SpecError: the name of the client is none that a file can have, or the folder is no path;
-            before the block.
-        IncompatibleError: another optimiser, or a model whose state is not only dense tensors;
-            before the block. No step, or several learning rates; after it.
+        SpecError: the name of the client is none that a file can have, the folder is no path, or
+            an unknown or invalid field of the training; before the block.
+        IncompatibleError: an optimiser, option or groups of parameters that attacks do not follow,
+            or a model whose state is not only dense tensors; before the block. No step, several
+            optimisers, or options that changed other than the learning rate; after it.
         DataError: the client is already in the folder, or its round began with other parameters;
             before the block, or after it if another process wrote them meanwhile.
         ArtifactError: invalid samples, or a file in the folder's place; before the block. The files
@@ -89,70 +112,85 @@ def capture(
         ...     print(*sorted(path.name for path in Path(folder).iterdir()))
         before.safetensors client-0.safetensors truth-0.safetensors
     """
-    check_optimizer(model, optimizer)
+    check_parameters(model, optimizer)
+    spec, kept = optimizer_of(optimizer), steps_before(optimizer)
     samples = None if truth is None else _samples(truth)
+    if samples is not None:
+        training = {"batch_size": len(samples["labels"]), **training}
+    _check_stated(training)
     before, files = _copied(model), RoundFolder(_checked_folder(folder))
     files.check_new(client, before)
-    rates: list[float] = []
-    handle = optimizer.register_step_post_hook(lambda *_: rates.append(learning_rate(optimizer)))
-    try:
+    with StepObserver(model, optimizer) as observed:
         yield
-    finally:
-        handle.remove()
-    fields = fields_of(rates)
+    fields = fields_of(spec, kept, observed, training)
     files.check_new(client, before)
     if samples is not None:
-        fields["batch_size"] = str(len(samples["labels"]))
         write_state(files.truth(client), samples)
     if not files.before.exists():
         write_state(files.before, before)
     write_state(files.client(client), _copied(model), fields)
 
 
-def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
-    """Raise an `IncompatibleError` unless an optimiser is the plain descent that attacks assume."""
-    remedy = (
-        "; attacks assume plain gradient descent: train the captured round with "
-        "torch.optim.SGD(model.parameters(), lr=...)"
-    )
-    if type(optimizer) is not SGD:
+def fields_of(
+    optimizer: ClientOptimizer, kept: int, observed: StepObserver, stated: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the fields of a client as its steps have shown them, as text, without defaults.
+
+    Args:
+        optimizer: spec of its optimiser.
+        kept: number of steps that the optimiser took before the round.
+        observed: the steps.
+        stated: fields that are not seen.
+    """
+    if not observed.rates:
         raise IncompatibleError(
-            f"gleak.capture: the optimizer is {type(optimizer).__name__}, not torch.optim.SGD"
-            f"{remedy}"
+            "gleak.capture: the optimizer took no step in the block, so there is no update; train "
+            "in the block, with the optimizer that was given"
         )
-    for group in optimizer.param_groups:
-        for option, plain in PLAIN.items():
-            if group[option] != plain:
-                raise IncompatibleError(
-                    f"gleak.capture: the optimizer has {option}={group[option]}{remedy}"
-                )
-    learning_rate(optimizer)
-    trained = trained_parameters(model)
-    given = {id(value) for group in optimizer.param_groups for value in group["params"]}
-    left = [name for name, value in trained.items() if id(value) not in given]
-    if left:
+    if observed.others:
         raise IncompatibleError(
-            f"gleak.capture: the optimizer does not train {left[0]}, which requires a gradient; "
-            "give it model.parameters() of this model, or freeze it with requires_grad_(False)"
+            f"gleak.capture: another optimizer, {', '.join(sorted(observed.others))}, also took "
+            "steps on parameters of the model, but attacks assume one; train with one optimizer"
         )
-    foreign = given - {id(value) for value in model.parameters()}
-    if foreign:
+    if observed.changed:
         raise IncompatibleError(
-            f"gleak.capture: the optimizer trains {len(foreign)} parameters that are not in "
-            "model.parameters(), so the state dict would not be the update; give the model that "
-            "contains them"
+            f"gleak.capture: the optimizer's {', '.join(sorted(observed.changed))} changed within "
+            "the round, but attacks assume one value; let only the learning rate change (of "
+            "torch.optim.lr_scheduler.OneCycleLR by cycle_momentum=False)"
         )
+    rates = [one_rate(each) for each in observed.rates]
+    if not max(rates) > 0:
+        raise IncompatibleError(
+            "gleak.capture: the learning rate was 0 in all steps, so there is no update; capture "
+            "a round that trains"
+        )
+    rate, schedule = schedule_of(rates)
+    seen: dict[str, Any] = {
+        "local_steps": len(rates),
+        "local_lr": rate,
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "batch_norm": "training" if observed.batch_norm else "evaluation",
+    }
+    if not stated.keys() & {"clip_norm", "clip_value"}:
+        seen |= observed.clipping
+    if kept and optimizer.initial(torch.ones(1)):
+        seen["state"] = "kept"
+    spec, default = build_spec(CapturedUpdates, {**seen, **stated}), CapturedUpdates()
+    return {
+        name: field_text(spec, name)
+        for name in RECORDED
+        if name in KNOWN or name in stated or getattr(spec, name) != getattr(default, name)
+    }
 
 
-def learning_rate(optimizer: Optimizer) -> float:
-    """Return the learning rate of an optimiser, one for all of its groups of parameters."""
-    rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
-    if len(rates) > 1:
-        raise IncompatibleError(
-            f"gleak.capture: the optimizer has learning rates {rates}, but attacks assume one for "
-            "all parameters; give all groups the same"
-        )
-    return rates[0]
+def _check_stated(training: Mapping[str, Any]) -> None:
+    """Check fields of the client that are given to `capture`; `SpecError` names a wrong one."""
+    for name in training:
+        if name not in STATED:
+            raise SpecError(f"gleak.capture: unknown field {name!r}; {nearest(name, STATED)}")
+    size = {"batch_size": training.get("mini_batch", 1)}
+    build_spec(CapturedUpdates, {**size, **training})
 
 
 def _samples(truth: tuple[Any, Any]) -> State:

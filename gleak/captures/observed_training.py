@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,12 +19,13 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from gleak.artifacts.protocol import CONSTANT, PLAIN
+from gleak.captures.observed_optimizer import learning_rates, one_rate, optimizer_of
+from gleak.captures.observed_schedule import schedule_of
 from gleak.captures.round_folder import State
 from gleak.core.errors import IncompatibleError
+from gleak.core.spec import format_spec
 
-OPTIMIZER = "optimizer"
-"""Field of a client's file: the optimiser as JSON, see `ObservedTraining.fields`."""
-RATE = "lr"
 Samples = Callable[[Tensor], Tensor]
 """Function from what a network takes to values in [0, 1]; Shape (N, *shape)."""
 
@@ -50,14 +50,11 @@ class ObservedTraining:
     _asked: list[Tensor] = field(default_factory=list)
 
     def fields(self) -> dict[str, str]:
-        """Return what is recorded of the training, for the metadata of the client's file.
-
-        These are the fields of captures that are known, and ``optimizer``, JSON with its ``class``,
-        its options, ``state`` ("kept" from earlier rounds, or "zero") and, unless it is one for all
-        steps and parameters, ``lr``, a list of the learning rates of the groups of each step.
+        """Return the fields of the client as its steps have shown them, as text, without defaults.
 
         Raises:
-            IncompatibleError: no step was seen, or those of several optimisers.
+            IncompatibleError: no step was seen, or those of several optimisers, or of one that is
+                not followed.
         """
         if not self.rates:
             raise IncompatibleError(
@@ -71,22 +68,20 @@ class ObservedTraining:
                 "recorded; train one network with one optimizer at a time"
             )
         (optimizer,) = self.optimizers
-        options = {k: v for k, v in optimizer.defaults.items() if k != RATE}
-        group = {k: v for k, v in optimizer.param_groups[0].items() if k in options}
-        seen: dict[str, Any] = {"class": f"{type(optimizer).__module__}.{type(optimizer).__name__}"}
-        seen |= {"state": "kept" if self.kept_state else "zero"}
-        seen |= {key: value for key, value in group.items() if is_plain(value)}
-        recorded = {"local_steps": str(len(self.rates))}
-        distinct = {rate for rates in self.rates for rate in rates}
-        if len(distinct) == 1:
-            recorded["local_lr"] = repr(distinct.pop())
-        else:
-            seen[RATE] = self.rates
-        if len(set(self.sizes)) == 1:
-            recorded |= {"mini_batch": str(self.sizes[0])}
+        spec = optimizer_of(optimizer)
+        rate, schedule = schedule_of([one_rate(rates) for rates in self.rates])
+        recorded = {"local_steps": str(len(self.rates)), "local_lr": repr(rate)}
+        if spec != PLAIN:
+            recorded["optimizer"] = format_spec(spec, "~")
+        if schedule != CONSTANT:
+            recorded["schedule"] = format_spec(schedule, "~")
+        if self.kept_state and spec.initial(torch.ones(1)):
+            recorded["state"] = "kept"
         if self.sizes:
-            recorded |= {"batch_size": str(sum(self.sizes))}
-        return {**recorded, OPTIMIZER: json.dumps(seen)}
+            recorded["batch_size"] = str(sum(self.sizes))
+            if {*self.sizes[:-1]} <= {self.sizes[0]} and self.sizes[-1] <= self.sizes[0]:
+                recorded["mini_batch"] = str(self.sizes[0])
+        return recorded
 
     def truth(self) -> State | None:
         """Return all samples in the order of the steps; None if none or not all labels were seen.
@@ -105,7 +100,7 @@ class ObservedTraining:
                 self.kept_state = bool(optimizer.state)
 
     def after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self.rates.append([float(group[RATE]) for group in optimizer.param_groups])
+        self.rates.append(learning_rates(optimizer))
         if self._fed:
             self.sizes.append(sum(map(len, self._fed)))
             if len(self._fed) == len(self._asked):
@@ -126,13 +121,6 @@ class ObservedTraining:
 
     def after_module(self, *_: Any) -> None:
         self._depth -= 1
-
-
-def is_plain(value: Any) -> bool:
-    """Return True for an option that JSON has: a number, a text, a flag, or several of them."""
-    if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 @contextmanager

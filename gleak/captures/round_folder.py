@@ -26,7 +26,25 @@ from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError, DataError
 from gleak.core.spec import checked_name
 
-RECORDED = ("batch_size", "mini_batch", "local_steps", "local_lr")
+RECORDED = (
+    "batch_size",
+    "local_steps",
+    "local_lr",
+    "mini_batch",
+    "loss",
+    "label_smoothing",
+    "autocast",
+    "batch_norm",
+    "order",
+    "drop_last",
+    "optimizer",
+    "schedule",
+    "clip_norm",
+    "clip_value",
+    "proximal",
+    "state",
+)
+"""Fields of a client that the metadata of its file may have."""
 Arrays = dict[str, np.ndarray]
 CLIENT, TRUTH, SUFFIX = "client-", "truth-", ".safetensors"
 ROUND = "round-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import Update
 from gleak.core.errors import ArtifactError
 from gleak.knowledge.loading import fingerprints
@@ -45,8 +46,9 @@ def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:
     """Write ``update.h5`` of a cell up to the defence: the captured updates."""
     update, client = Update.read(captured), cell.client
     _check_field(client.victims, update.victims, "victims", captured)
-    for field, expected in asdict(client.protocol).items():
-        _check_field(expected, getattr(update.protocol, field), field, captured)
+    for field in fields(Protocol):
+        expected = getattr(client.protocol, field.name)
+        _check_field(expected, getattr(update.protocol, field.name), field.name, captured)
     replace(update, spec=str(cell)).write(output)
 
 

@@ -17,13 +17,32 @@ from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
 from gleak.data.base import DatasetSpec
 from gleak.models.stochastic import deterministic_copy
+from gleak.optimizers.base import ClientOptimizer
 from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.simulation.victims import relative_error
 
 KEYS = ("inputs", "labels")
 MAX_ERROR = 0.05
 RATE_DIGITS = 3
-REFINEMENTS = 6
+REFINEMENTS = 8
+TINY = 1e-12
+"""Learning rate of steps that do not move."""
+CANDIDATES = ("sgd", "sgd~momentum=0.9", "adam", "adamw")
+"""Optimisers that are tried if the given one does not explain the updates."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Optimiser of the clients, the rate that fits their updates best, and the error with it."""
+
+    optimizer: ClientOptimizer
+    rate: float
+    error: float
+
+    @property
+    def agrees(self) -> bool:
+        """True if the error does not exceed `MAX_ERROR`."""
+        return self.error <= MAX_ERROR
 
 
 @dataclass(frozen=True)
@@ -34,12 +53,13 @@ class UpdateComparison:
         errors: for each client, the norm of the difference relative to that of the computed update.
         factor: factor of the computed update that fits the captured one best; the median of all
             clients.
-        rate: a learning rate with which they agree; None if the given one does, or none was found.
+        fits: if they differ, optimisers with the rates that fit best, if they fit better than what
+            is given, the one with the smallest error first.
     """
 
     errors: tuple[float, ...]
     factor: float
-    rate: float | None = None
+    fits: tuple[Fit, ...] = ()
 
     @property
     def error(self) -> float:
@@ -133,8 +153,7 @@ def compare_updates(
     """Compare captured updates with those computed from the true samples.
 
     Stochastic layers are made deterministic, and batch normalisation is in the clients' mode. If
-    the updates differ, a learning rate is estimated from their ratio, again with the updates
-    computed at that rate, and accepted if these agree in the end.
+    the updates differ, learning rates are fitted for the given optimiser and for `CANDIDATES`.
 
     Args:
         client: spec of the clients.
@@ -147,15 +166,38 @@ def compare_updates(
         for victim in range(len(truth.inputs))
     ]
     found = _compare(captured, _computed(client, network, truth))
-    if found.agrees or client.protocol.content == "gradient":
+    if found.agrees or client.protocol.content == "gradient" or client.state == "kept":
         return found
-    rate, fitted = client.local_lr, found
+    others = [changed(client, {"optimizer": text}) for text in CANDIDATES]
+    tried = [client, *(other for other in others if other != client)]
+    fits = (_fit(each, network, captured, truth) for each in tried)
+    known = [fit for fit in fits if fit is not None and fit.error < found.error]
+    return replace(found, fits=tuple(sorted(known, key=lambda fit: fit.error)))
+
+
+def _fit(
+    client: CapturedUpdates, network: nn.Module, captured: Sequence[State], truth: Private
+) -> Fit | None:
+    """Return the learning rate at which clients explain the updates best; None: none does.
+
+    It is the fixed point of the rate that scales the mean direction of the first client's steps to
+    its update, when the steps are taken at that rate; steps along gradients of no length begin.
+    """
+    first = replace(truth, inputs=truth.inputs[:1], labels=truth.labels[:1])
+    weight, rate, best = sum(client.protocol.factors), TINY, None
     for _ in range(REFINEMENTS):
-        if not (0 < fitted.factor < np.inf):
-            return found
-        rate = float(f"{rate * fitted.factor:.{RATE_DIGITS}g}")
+        moving = changed(client, {"sends": "gradient", "local_lr": rate})
+        factor = -_factor(captured[0], _computed(moving, network, first)[0]) / weight
+        if not (0 < factor < np.inf):
+            return best
+        rounded = float(f"{factor:.{RATE_DIGITS}g}")
+        if rounded == rate:
+            break
+        rate = rounded
         fitted = _compare(captured, _computed(changed(client, {"local_lr": rate}), network, truth))
-    return replace(found, rate=rate) if fitted.agrees else found
+        if best is None or fitted.error < best.error:
+            best = Fit(client.optimizer, rate, fitted.error)
+    return best
 
 
 def _compare(captured: Sequence[State], computed: Sequence[State]) -> UpdateComparison:

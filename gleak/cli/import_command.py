@@ -14,6 +14,7 @@ from gleak.captures.round_folder import Files, RoundFolder, recorded_fields, rou
 from gleak.cli.common import EXIT_FINDING, add_config_option, settings_here
 from gleak.cli.completion import offer, specs_of
 from gleak.core.errors import SpecError
+from gleak.core.spec import changed, field_text
 from gleak.studies.cell import Cell
 
 PROTOCOL = {
@@ -23,6 +24,16 @@ PROTOCOL = {
     "mini_batch": "samples per step; default all",
     "loss": "cross_entropy (default) or nll_raw",
     "batch_norm": "evaluation (default), or training: clients normalised by their batches",
+    "optimizer": "sgd (default), sgd~momentum=0.9, adam, ...: gleak list client_optimizer",
+    "schedule": "of the learning rate: constant (default), cosine, ...: gleak list schedule",
+    "clip_norm": "largest norm of a step's gradient; default any",
+    "clip_value": "largest magnitude of a value of a step's gradient; default any",
+    "proximal": "factor of FedProx's term; default none",
+    "label_smoothing": "share of the label that is spread over all classes; default none",
+    "order": "fixed (default), or shuffled: samples have another order in every epoch",
+    "drop_last": "true: an epoch leaves out a last smaller batch; default false",
+    "state": "zero (default), or kept: the optimiser began with the state of an earlier round",
+    "autocast": "bfloat16: mixed precision; default none",
     "split": "test (default) or train (victims for searches)",
 }
 """Options for the client's fields, with their help."""
@@ -78,7 +89,7 @@ def run_import(arguments: Namespace) -> int:
             cell, files[name], captures, settings.data_dir, replace=arguments.replace
         )
         print(describe_capture(cell, capture, settings.results_dir, config), flush=True)
-        agree = agree and (capture.comparison is None or capture.comparison.agrees)
+        agree = agree and capture.agrees
     return 0 if agree else EXIT_FINDING
 
 
@@ -95,11 +106,12 @@ def _cell(name: str, dataset: str, model: str, files: Files, arguments: Namespac
         sends="gradient" if arguments.gradients else "weights",
         **{**recorded, **given},
     )
-    for field, text in recorded.items():
-        if getattr(cell.client, field) != float(text):
+    as_recorded = changed(cell.client, recorded)
+    for field in recorded:
+        if getattr(cell.client, field) != getattr(as_recorded, field):
             raise SpecError(
-                f"--{field.replace('_', '-')} is {getattr(cell.client, field)}, but "
-                f"{files.sent[0]} was recorded with {text}; leave the option out"
+                f"--{field.replace('_', '-')} is {field_text(cell.client, field)}, but "
+                f"{files.sent[0]} was recorded with {recorded[field]}; leave the option out"
             )
     return cell
 

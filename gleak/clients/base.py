@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from gleak.artifacts.protocol import Loss, Protocol
+from gleak.clients.augmentation import Augmentation, augmented
 from gleak.clients.gradient_descent import LocalDescent, LocalGradient
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -44,6 +45,16 @@ class ClientSpec(Spec):
     )
     loss: Loss = parameter(
         "cross_entropy", "training loss; nll_raw is minus the raw logit of the label"
+    )
+    label_smoothing: float | None = parameter(
+        None, "share of the label that is spread over all classes; none: no part", gt=0, le=1
+    )
+    autocast: Literal["bfloat16"] | None = parameter(
+        None, "data type of the network's mixed precision; none: single precision"
+    )
+    augmentation: Augmentation | None = parameter(
+        None,
+        "random changes of images in every epoch: crops after padding, flips, or both; none: none",
     )
     batch_norm: Literal["evaluation", "training"] = parameter(
         "evaluation",
@@ -87,11 +98,21 @@ class ClientSpec(Spec):
             mini_batch=self.batch_size,
             loss=self.loss,
             batch_norm=None if self.batch_norm == "evaluation" else self.batch_norm,
+            label_smoothing=self.label_smoothing,
+            autocast=self.autocast,
         )
 
     def run(self, network: torch.nn.Module) -> torch.nn.Module:
         """Return the broadcast network as these clients run it (`gleak.models.batch_norm`)."""
         return batch_norm.run_by_clients(network, self.batch_norm)
+
+    def feed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the samples of an epoch as the network gets them, (B, *shape), drawn at random.
+
+        `compute` draws those of its first epoch before all else. These are what attacks can
+        recover, and what they are scored by.
+        """
+        return augmented(inputs, self.augmentation)
 
     @property
     def gradients_per_sample(self) -> float:
@@ -133,8 +154,8 @@ class ClientSpec(Spec):
     ) -> Tensors:
         """Compute one client's update of one round, before defences that act on updates.
 
-        Random numbers (dropout, the order of samples) are drawn from torch's global generator,
-        which the caller sets to the victim's stream.
+        Random numbers (augmentation, dropout, the order of samples) are drawn from torch's global
+        generator, which the caller sets to the victim's stream.
 
         Args:
             model: with the broadcast parameters, as `run` returns it; not changed.
@@ -148,6 +169,11 @@ class ClientSpec(Spec):
 
     def check(self, dataset: DatasetSpec) -> None:
         """Raise `IncompatibleError` if a dataset's spec tells that it cannot supply the batches."""
+        if self.augmentation and len(dataset.shape) != 3:
+            raise IncompatibleError(
+                f"client {self}: augmentation={self.augmentation} changes images, and samples of "
+                f"{dataset} are none; leave augmentation out"
+            )
         sizes = dataset.sizes
         check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
@@ -16,13 +16,16 @@ from gleak.clients.gradient_descent import (
     LocalGradient,
     descend,
     gradients,
-    mini_batches,
 )
+from gleak.clients.local_training import epoch_batches, steps_of_epoch
 from gleak.core.lazy import torch
-from gleak.core.registry import register
+from gleak.core.registry import nested, register
 from gleak.core.spec import FILE_NAME, parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.parameters import Tensors, trained_parameters
+from gleak.optimizers.base import ClientOptimizer
+from gleak.optimizers.schedules import Constant, Schedule
+from gleak.optimizers.sgd import SGD
 
 
 @register("fedsgd")
@@ -37,17 +40,18 @@ class FedSGD(ClientSpec):
         gradient: LocalGradient | None = None,
     ) -> Tensors:
         trained: Tensors = {**trained_parameters(model)}
-        update = gradients(model, trained, inputs, labels, self.loss, gradient)
+        update = gradients(model, trained, self.feed(inputs), labels, self.protocol, gradient)
         return {name: value[None] for name, value in update.items()}
 
 
 @register("fedavg")
 class FedAvg(ClientSpec):
-    """Federated averaging: plain gradient descent on the client's samples (CPL section 2.1).
+    """Federated averaging: local steps of an optimiser on the client's samples (CPL section 2.1).
 
-    The update is the mean gradient of the local steps, or the difference of the weights, which is
-    -local_lr local_steps times the mean gradient. To an attacker these are the same up to rounding,
-    which acts as a defence if the learning rate is small. Defences are applied to the values sent.
+    The update is the difference of the weights, or the mean direction of the local steps, from
+    which it differs by the factor -local_lr local_steps. Of plain gradient descent the mean
+    direction is the mean gradient. To an attacker these are the same up to rounding, which acts as
+    a defence if the learning rate is small. Defences are applied to the values sent.
     They protect both forms alike, except those with parameters in the unit of the values:
     ``gaussian`` and ``laplace`` with the default ``unit=value``, ``dp`` with ``scaling=clip``.
     The metric `perturbation` measures how much a defence changed the update.
@@ -55,6 +59,9 @@ class FedAvg(ClientSpec):
     With batch_norm=training each step normalises by its own mini-batch. The running statistics that
     the client updates meanwhile influence no gradient and are not part of the update; a client that
     sends them reveals what the grant ``batch_norm_statistics`` contains.
+
+    With an augmentation every epoch draws anew; attackers do not know of it, those of the first
+    epoch are what is recovered and scored.
 
     Each step takes one mini-batch of the samples, epoch after epoch; if the mini-batch contains all
     samples, every step uses the whole batch, which is CPL's "gradient squeezing" (section 4.3).
@@ -76,6 +83,30 @@ class FedAvg(ClientSpec):
     order: Literal["fixed", "shuffled"] = parameter(
         "fixed", "order of samples; shuffled: anew for every epoch"
     )
+    drop_last: bool = parameter(
+        False, "true: the last mini-batch of an epoch is left out if it is smaller", source="torch"
+    )
+    optimizer: Annotated[ClientOptimizer, nested("client_optimizer")] = parameter(
+        SGD(), "optimiser of the local steps", source="McMahan et al. 2017"
+    )
+    schedule: Annotated[Schedule, nested("schedule")] = parameter(
+        Constant(), "of the learning rate over the local steps", source="McMahan et al. 2017"
+    )
+    clip_norm: float | None = parameter(
+        None, "largest norm of a step's gradient, of all parameters; none: any", gt=0
+    )
+    clip_value: float | None = parameter(
+        None, "largest magnitude of a value of a step's gradient; none: any", gt=0
+    )
+    proximal: float | None = parameter(
+        None,
+        "factor of half the squared distance from the broadcast parameters, added to the loss",
+        source="FedProx, Li et al. 2020, Equation 2",
+        gt=0,
+    )
+    state: Literal["zero", "kept"] = parameter(
+        "zero", "of the optimiser; kept: as after an earlier round on the same samples"
+    )
 
     @property
     def samples_per_round(self) -> int:
@@ -96,6 +127,14 @@ class FedAvg(ClientSpec):
             mini_batch=self.samples_per_step,
             local_steps=self.local_steps,
             local_lr=self.local_lr,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            clip_norm=self.clip_norm,
+            clip_value=self.clip_value,
+            proximal=self.proximal,
+            drop_last=self.drop_last or None,
+            order="shuffled" if self.order == "shuffled" else None,
+            state="kept" if self.state == "kept" else None,
         )
 
     @property
@@ -108,13 +147,12 @@ class FedAvg(ClientSpec):
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
-        samples, taken = self.samples_per_round, self.local_steps * self.samples_per_step
-        if samples % self.samples_per_step or taken % samples:
+        if self.samples_per_step > self.samples_per_round:
             raise ValueError(
-                f"{self.local_steps} local steps of {self.samples_per_step} samples are not a "
-                f"whole number of epochs over the {samples} samples of an update; choose a "
-                "mini_batch that divides them, and a multiple of an epoch's steps as local_steps"
+                f"mini_batch={self.samples_per_step} is more than the {self.samples_per_round} "
+                "samples of an update; leave it out for steps of all samples"
             )
+        self.schedule.factors(self.local_steps)
         return self
 
     def compute(
@@ -137,10 +175,31 @@ class FedAvg(ClientSpec):
         labels: torch.Tensor,
         gradient: LocalGradient | None = None,
     ) -> Descent:
-        whole_batch = self.samples_per_step == self.samples_per_round
-        size = len(inputs) if whole_batch else self.samples_per_step
-        batches = mini_batches(len(inputs), size, self.local_steps, self.order == "shuffled")
-        return descend(model, inputs, labels, batches, self.protocol, gradient)
+        protocol = self.protocol
+        if protocol.mini_batch == protocol.batch_size:  # of a share, if clients are summed
+            protocol = replace(protocol, mini_batch=len(inputs))
+        samples = self._fed(inputs, protocol)
+        targets = labels.repeat(len(samples) // len(inputs))
+        before = None
+        if self.state == "kept":
+            batches, earlier = self._batches(protocol, len(inputs)), self._fed(inputs, protocol)
+            before = descend(model, earlier, targets, batches, protocol, gradient).training
+        batches = self._batches(protocol, len(inputs))
+        return descend(model, samples, targets, batches, protocol, gradient, before)
+
+    def _fed(self, inputs: torch.Tensor, protocol: Protocol) -> torch.Tensor:
+        """Return the samples of all epochs in a row, or of one if they are alike in all."""
+        if not self.augmentation:
+            return inputs
+        epochs = -(-protocol.local_steps // steps_of_epoch(protocol, len(inputs)))
+        return torch.cat([self.feed(inputs) for _ in range(epochs)])
+
+    def _batches(self, protocol: Protocol, samples: int) -> list[torch.Tensor]:
+        """Return the positions of each step's samples among those of `_fed`."""
+        batches, length = epoch_batches(protocol, samples), steps_of_epoch(protocol, samples)
+        if not self.augmentation:
+            return batches
+        return [batch + step // length * samples for step, batch in enumerate(batches)]
 
 
 @register("epochs")
@@ -185,6 +244,11 @@ class Epochs(FedAvg):
 
     @model_validator(mode="after")
     def _check_updates(self) -> Self:
+        if self.augmentation:
+            raise ValueError(
+                f"augmentation={self.augmentation} draws anew for every update, so that there are "
+                "no samples to recover from all; use client fedavg"
+            )
         if self.batch_size % self.samples_per_round:
             raise ValueError(
                 f"update_size={self.update_size} does not divide batch_size={self.batch_size}, the "
@@ -194,7 +258,7 @@ class Epochs(FedAvg):
 
     @property
     def server_rate(self) -> float:
-        averaging = self.local_lr * self.local_steps
+        averaging = self.local_lr * sum(self.protocol.factors)
         rate = averaging if self.server_lr is None else self.server_lr
         return rate / self.protocol.update_scale
 
@@ -219,6 +283,7 @@ class CapturedUpdates(FedAvg):
     first: Literal[0] = parameter(0, "not drawn: given by the capture")
     labels: Literal["random"] = parameter("random", "not drawn: given by the capture")
     classes: None = parameter(None, "not drawn: given by the capture")
+    augmentation: None = parameter(None, "not drawn: samples are given as the network got them")
     sends: Literal["gradient", "weights"] = parameter(
         "weights", "captured updates: differences of weights, or gradients"
     )

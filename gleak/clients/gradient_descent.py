@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 
 from gleak.artifacts.protocol import Loss, Protocol
+from gleak.clients.flat_parameters import FlatParameters, replaced_parameters
+from gleak.clients.local_training import LocalTraining
 from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices
-from gleak.models.differentiation import penalties, sample_losses
+from gleak.models.differentiation import penalties, sample_losses, smoothed
 from gleak.models.parameters import Tensors, trained_parameters
 from gleak.models.stochastic import stochastic_training_mode
 
@@ -65,7 +69,7 @@ def gradients(
     parameters: Tensors,
     inputs: torch.Tensor,
     labels: torch.Tensor,
-    loss: Loss,
+    protocol: Protocol,
     gradient: LocalGradient | None = None,
 ) -> Tensors:
     """Compute the gradient of the mean loss over one batch, or its substitute.
@@ -73,19 +77,33 @@ def gradients(
     It is zero for unused parameters. Arguments as for `LocalGradient.__call__`; the parameters
     require gradients.
     """
-    return (gradient or _loss_and_gradients)(model, parameters, inputs, labels, loss)[1]
+    compute = gradient or partial(_loss_and_gradients, protocol)
+    return compute(model, parameters, inputs, labels, protocol.loss)[1]
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Parameters after some steps, their mean gradient, and mean losses before each, Shape (T).
+    """Course of a client's local training, and mean losses before each step, Shape (T).
 
-    The mean gradient is exact, whereas the difference of the parameters is rounded.
+    Parameters of the training are flat, so that a step takes few operations.
     """
 
-    parameters: Tensors
-    mean_gradient: Tensors
+    training: LocalTraining
     losses: torch.Tensor
+    flat: FlatParameters
+
+    @property
+    def parameters(self) -> Tensors:
+        """Parameters after the steps."""
+        return self.flat.whole(self.training.parameters)
+
+    @property
+    def mean_gradient(self) -> Tensors:
+        """Mean direction of the steps, of plain gradient descent the mean gradient.
+
+        It is exact, whereas the difference of the parameters is rounded.
+        """
+        return self.flat.whole(self.training.mean_direction)
 
 
 LocalDescent = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Descent]
@@ -99,6 +117,7 @@ def descend(
     batches: Sequence[torch.Tensor],
     protocol: Protocol,
     gradient: LocalGradient | None = None,
+    before: LocalTraining | None = None,
 ) -> Descent:
     """Take one step per mini-batch, without changing the model's own parameters.
 
@@ -106,43 +125,78 @@ def descend(
     `gleak.models.stochastic`), but batch normalisation is as in the model. A model in training mode
     normalises by the batch, and the steps update its running statistics (buffers).
 
-    Batches are the positions of each step's samples, at least one step; see `mini_batches`. The
-    protocol gives learning rate and loss, a defence a substitute for the gradient.
+    Args:
+        model: at the broadcast parameters.
+        inputs: Shape (N, *shape).
+        labels: Shape (N).
+        batches: positions of each step's samples, at least one step; see `mini_batches`.
+        protocol: loss, optimiser and learning rates.
+        gradient: substitute for the gradient, if the defence has one.
+        before: training whose state of the optimiser is kept; None: it starts with zeros.
     """
-    compute = gradient or _loss_and_gradients
-    parameters = {name: value.detach().clone() for name, value in trained_parameters(model).items()}
-    sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    protocol = replace(protocol, local_steps=len(batches))
+    trained: Tensors = {**trained_parameters(model)}
+    flat = FlatParameters.of(trained)
+    start = before.start if before else flat.flattened(trained)
+    training = LocalTraining.of(protocol, start)
+    if before:
+        training = before.again()
+    moving = {name: value.clone() for name, value in start.items()}
+    training = replace(training, parameters=moving)
+    attached: Tensors = {
+        name: torch.nn.Parameter(value) for name, value in flat.whole(moving).items()
+    }
     losses = []
-    for batch in batches:
-        attached = {name: value.requires_grad_() for name, value in parameters.items()}
-        mean_loss, steps = compute(model, attached, inputs[batch], labels[batch], protocol.loss)
-        parameters = {
-            name: attached[name].detach() - protocol.local_lr * steps[name] for name in attached
-        }
-        sums = {name: sums[name] + steps[name] for name in sums}
-        losses.append(mean_loss)
-    mean_gradient = {name: value / len(batches) for name, value in sums.items()}
-    return Descent(parameters, mean_gradient, torch.stack(losses))
+    with replaced_parameters(model, attached):
+        compute = gradient or partial(_loss_and_gradients, protocol, own=True)
+        for batch in batches:
+            mean_loss, steps = compute(model, attached, inputs[batch], labels[batch], protocol.loss)
+            with torch.no_grad():
+                training = training.moved(flat.flattened(steps))
+            losses.append(mean_loss)
+    return Descent(training, torch.stack(losses), flat)
+
+
+def mixed_precision(protocol: Protocol, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which the clients' networks run."""
+    if protocol.autocast is None:
+        return nullcontext()
+    return torch.autocast(device.type, getattr(torch, protocol.autocast))
 
 
 def _loss_and_gradients(
+    protocol: Protocol,
     model: torch.nn.Module,
     parameters: Tensors,
     inputs: torch.Tensor,
     labels: torch.Tensor,
     loss: Loss,
+    own: bool = False,
 ) -> tuple[torch.Tensor, Tensors]:
-    """Compute the mean loss and its gradient, in chunks if samples do not interact."""
-    mean = inputs.new_zeros(())
-    sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    """Compute the mean loss and its gradient, in chunks if samples do not interact.
+
+    Parameters may be the model's own, and the batch a copy that the model may change.
+    """
+
+    def run(samples: torch.Tensor) -> torch.Tensor:
+        if own:
+            return model(samples)
+        return torch.func.functional_call(model, parameters, (samples.clone(),))
+
+    mean, sums = inputs.new_zeros(()), list[torch.Tensor]()
     for chunk in batch_slices(model, inputs):
-        with stochastic_training_mode(model, inputs[chunk]), penalties(model) as added:
-            logits = torch.func.functional_call(model, parameters, (inputs[chunk].clone(),))
+        with (
+            mixed_precision(protocol, inputs.device),
+            stochastic_training_mode(model, inputs[chunk]),
+            penalties(model) as added,
+        ):
+            logits = run(inputs[chunk])
+        logits = logits.to(inputs.dtype)
         targets = torch.nn.functional.one_hot(labels[chunk], logits.shape[1]).to(logits.dtype)
+        targets = smoothed(targets, protocol.label_smoothing)
         share = len(labels[chunk]) / len(labels)
-        chunk_loss = share * sum(added, sample_losses(loss, logits, targets)).mean()
-        mean += chunk_loss.detach()
-        gradients = torch.autograd.grad(chunk_loss, [*parameters.values()], materialize_grads=True)
-        for total, value in zip(sums.values(), gradients, strict=True):
-            total += value
-    return mean, sums
+        loss_of_chunk = share * sum(added, sample_losses(loss, logits, targets)).mean()
+        found = torch.autograd.grad(loss_of_chunk, [*parameters.values()], materialize_grads=True)
+        mean = mean + loss_of_chunk.detach()
+        sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else [*found]
+    return mean, dict(zip(parameters, sums, strict=True))

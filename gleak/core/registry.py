@@ -26,6 +26,8 @@ PACKAGES = {
     "knowledge": "gleak.knowledge",
     "crafting": "gleak.crafting",
     "client": "gleak.clients",
+    "client_optimizer": "gleak.optimizers",
+    "schedule": "gleak.optimizers",
     "defense": "gleak.defenses",
     "attack": "gleak.attacks",
     "start": "gleak.attacks.matching",

@@ -131,6 +131,12 @@ class DefenseSpec(Spec):
                 f"defense {self} treats every sample by itself, but client {client} normalises by "
                 "the whole batch; leave out batch_norm, or choose a defence of the update"
             )
+        if self.local_gradient() is not None and (client.label_smoothing or client.autocast):
+            raise IncompatibleError(
+                f"defense {self} computes gradients of its own, in single precision and without "
+                f"label smoothing, but client {client} has these; leave out autocast and "
+                "label_smoothing, or choose a defence of the update"
+            )
 
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         """Raise if the defence does not support a network, in the mode in which clients train it.

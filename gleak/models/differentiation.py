@@ -29,6 +29,11 @@ def sample_losses(loss: str, logits: torch.Tensor, targets: torch.Tensor) -> tor
     return -(targets * scores).sum(1)
 
 
+def smoothed(targets: torch.Tensor, share: float | None) -> torch.Tensor:
+    """Spread a share of label probabilities, (..., classes), over all classes; None: none."""
+    return targets if share is None else (1 - share) * targets + share / targets.shape[-1]
+
+
 def penalised_layers(network: torch.nn.Module) -> list[Penalised]:
     from gleak.models.layers import Penalised
 

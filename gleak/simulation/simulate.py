@@ -20,7 +20,7 @@ from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import stream
 from gleak.simulation.grants import free_positions, write_truth
-from gleak.simulation.victims import Simulation, measure_drift
+from gleak.simulation.victims import Simulation, fed_inputs, measure_drift
 
 MAX_PERTURBATION = 1.0
 log = logging.getLogger(__name__)
@@ -50,13 +50,14 @@ def simulate_clients(
     check_batch(client, len(split), len(np.unique(split)), dataset.spec)
     with error_context(dataset.spec):
         indices = draw_batches(client, split, seed)
-    inputs, labels = dataset.samples(client.split, indices), split[indices]
+    samples, labels = dataset.samples(client.split, indices), split[indices]
+    inputs = fed_inputs(client, samples, seed, defense.clients_per_update)
     broadcast = load_network(Model.read(parameters_path), str(parameters_path))
     client.check_network(broadcast, dataset.shape)
     network = client.run(broadcast.to(choose_device(device)))
     embeddings, statistics = true_embeddings(network, inputs), batch_statistics(network, inputs)
-    drift = measure_drift(client, network, inputs, labels, seed, defense.clients_per_update)
-    observed = Simulation(client, defense, network, inputs, labels, seed).run()
+    drift = measure_drift(client, network, samples, labels, seed, defense.clients_per_update)
+    observed = Simulation(client, defense, network, samples, labels, seed).run()
     log_perturbation(client, defense, observed.perturbations)
     private = Private(
         spec=spec,

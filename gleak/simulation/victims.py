@@ -185,7 +185,8 @@ class Simulation:
             self.defense,
             partial(self.client.compute, self.network, *samples, victim.gradient),
             self.network,
-            *samples,
+            _fed(self.client, samples[0], stream("client")),
+            samples[1],
             RoundStreams(stream("client"), stream("defense")),
             victim.memories[member],
         )
@@ -194,6 +195,12 @@ class Simulation:
                 plain = self.client.compute(self.network, *samples)
         on_cpu = {name: value.detach().cpu() for name, value in plain.items()}
         return sent, self.defense.at_sent_norm(on_cpu)
+
+
+def _fed(client: ClientSpec, inputs: Tensor, stream: torch.Generator) -> Tensor:
+    """Return a client's samples of its first epoch, given the stream of its update."""
+    with drawing_from(stream):
+        return client.feed(inputs)
 
 
 def split_among_clients(values: Tensor, clients_per_update: int) -> Tensor:
@@ -233,6 +240,25 @@ def relative_error(values: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> 
     return sqrt(error / max(power, torch.finfo(torch.float32).tiny))
 
 
+def fed_inputs(
+    client: ClientSpec, inputs: np.ndarray, seed: int, clients_per_update: int
+) -> np.ndarray:
+    """Return the victims' samples as their networks get them in the first epoch; (V, N, *shape).
+
+    They differ from the given ones by the client's augmentation, drawn as in its update.
+    """
+    if client.augmentation is None:
+        return inputs
+    streams, fed = Streams(client, clients_per_update, seed), []
+    for victim, samples in enumerate(inputs):
+        parts = []
+        shares = split_among_clients(torch.from_numpy(samples), clients_per_update)
+        for member, share in enumerate(shares):
+            parts.append(_fed(client, share, streams.draw("client", victim, 0, member)))
+        fed.append(torch.cat(parts).numpy())
+    return np.stack(fed)
+
+
 def measure_drift(
     client: ClientSpec,
     network: nn.Module,
@@ -254,6 +280,7 @@ def measure_drift(
         return None
     device, network = next(network.parameters()).device, deterministic_copy(network)
     streams = Streams(client, clients_per_update, seed)
+    whole_batches = fed_inputs(client, inputs, seed, clients_per_update)
     drift = np.zeros(len(labels))
     with Progress(len(labels), "drift of the clients") as progress:
         for victim in range(len(labels)):
@@ -265,7 +292,8 @@ def measure_drift(
             for member, samples in enumerate(zip(*shares, strict=True)):
                 with drawing_from(streams.draw("client", victim, 0, member)):
                     means.append(client.local_descent(network, *samples).mean_gradient)
-            whole = gradients(network, {**trained_parameters(network)}, x, y, client.loss)
+            fed = as_inputs(network, whole_batches[victim][first])
+            whole = gradients(network, {**trained_parameters(network)}, fed, y, client.protocol)
             drift[victim] = relative_error(mean_of(means), whole)
             progress.advance()
     if drift.max() > MAX_DRIFT:

@@ -16,6 +16,7 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
 
 Simulate = Callable[..., Path]
@@ -137,3 +138,20 @@ def test_the_callers_network_and_values_stay() -> None:
 def test_defences_that_need_samples_say_where_to_give_them(defense: str) -> None:
     with pytest.raises(IncompatibleError, match=rf"{defense} needs the client's samples.*compute_"):
         gleak.defend(defense, {"weight": torch.ones(2, 2)})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "optimizer=adam~beta1=0.8+schedule=cosine",
+        "optimizer=sgd~momentum=0.9+state=kept+clip_norm=0.1",
+        "order=shuffled+mini_batch=2+drop_last=true+clip_value=1e-3",
+        "label_smoothing=0.1+proximal=0.5+autocast=bfloat16+loss=nll_raw",
+    ],
+)
+def test_a_protocol_is_the_client_that_it_is_of(fields: str) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.ReLU(), nn.Linear(8, 4))
+    samples = torch.rand(3, 3, 4, 4), torch.tensor([0, 3, 1])
+    client = parse("client", f"fedavg+batch_size=3+local_steps=3+local_lr=0.1+{fields}")
+    found = gleak.compute_update(model, *samples, client=client.protocol)
+    assert_equal(found, gleak.compute_update(model, *samples, client=str(client)))

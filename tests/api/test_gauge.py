@@ -187,6 +187,32 @@ def test_several_steps_and_arrays_are_measured_and_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "build", "explained"),
+    [
+        (
+            "sgd~momentum=0.9~weight_decay=0.01",
+            lambda p: torch.optim.SGD(p, lr=LR, momentum=0.9, weight_decay=0.01),
+            0.999,
+        ),
+        ("adam", lambda p: torch.optim.Adam(p, lr=LR), 0.0),
+    ],
+)
+def test_clients_with_an_optimizer_are_measured(text: str, build: Any, explained: float) -> None:
+    """One step of momentum shows its gradient; the samples of Adam's are not found here."""
+    model = dense()
+    images, labels = torch.rand(2, *SHAPE), torch.arange(2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = build(model.parameters())
+    nn.functional.cross_entropy(model(images), labels).backward()
+    optimizer.step()
+    client = f"fedavg+batch_size=2+local_lr={LR}+optimizer={text}"
+    found = gleak.Gauge(model, SHAPE, client=client)(before, model.state_dict(), (images, labels))
+    assert explained <= found["gleak-explained"] <= 1
+    assert found["gleak-labels"] == 1
+    assert found["gleak-recovered"] == (explained > 0)
+
+
+@pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
         ({"batch_size": 0}, SpecError, "batch_size"),

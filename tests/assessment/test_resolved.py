@@ -81,6 +81,23 @@ def test_local_steps_make_federated_averaging(resolved: Resolve) -> None:
     assert resolved(vary={"local_steps": [1, 2]}).specs["client"].name == "fedavg"
 
 
+def test_clients_have_an_optimizer_and_what_belongs_to_it(resolved: Resolve) -> None:
+    fields = {"optimizer": "adam~beta1=0.8", "schedule": "cosine", "clip_norm": 1}
+    client = resolved(client={**fields, "local_steps": 5}, vary={"local_lr": [0.1, 1]}).specs[
+        "client"
+    ]
+    told = "optimizer=adam~beta1=0.8+schedule=cosine+clip_norm=1"
+    assert str(client) == f"fedavg+local_steps=5+{told}"
+    assert resolved(client={"optimizer": "adam"}).specs["client"].name == "fedavg"
+    varied = resolved(client={"local_steps": 2}, vary={"optimizer": ["sgd", "adam"]})
+    assert specs_of(varying(varied)) == {
+        "sgd": "fedavg+local_steps=2",
+        "adam": "fedavg+local_steps=2+optimizer=adam",
+    }
+    with pytest.raises(SpecError, match=r"client: .*unknown client_optimizer .adma.; did you mean"):
+        resolved(client={"optimizer": "adma"})
+
+
 def test_a_folder_of_images_is_data(resolved: Resolve, tmp_path: Path) -> None:
     draw_images(tmp_path / "xrays")
     found = resolved(data="xrays")

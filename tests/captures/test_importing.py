@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,10 +22,11 @@ from gleak.artifacts.update import Update
 from gleak.captures.importing import Capture, captured_cell, describe_capture, import_capture
 from gleak.captures.locations import Captures
 from gleak.captures.round_folder import Files
-from gleak.captures.truth import UpdateComparison
+from gleak.captures.truth import Fit, UpdateComparison
 from gleak.core.errors import ArtifactError, DataError, GleakError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
+from gleak.optimizers.sgd import SGD
 from gleak.studies.cell import LEVELS, Cell
 
 if TYPE_CHECKING:
@@ -147,7 +149,7 @@ FAULTS: dict[str, tuple[str, Callable[[State], State], str]] = {
         r"0\.weight has shape None.*did you mean 'module\.0\.weight'\?",
     ),
     "unknown": ("sent", put("8.bias", torch.ones(1)), r"8\.bias has shape \(1,\), but"),
-    "missing": ("sent", drop("0.bias"), r"0\.bias has shape None"),
+    "left out": ("sent", drop("0.bias"), r"0\.bias missing, such as by a filter .*freezes them"),
     "shape": ("before", put("0.bias", torch.ones(9)), r"0\.bias has shape \(9,\), but"),
     "not finite": (
         "sent",
@@ -239,9 +241,55 @@ def test_the_rate_with_which_the_truth_gives_the_updates_is_found(
     elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
     wrong = imported(elsewhere.cell(local_lr=0.005), elsewhere.files, tmp_path).comparison
-    assert (wrong.agrees, wrong.rate) == (False, 0.1)
+    fit, *_ = wrong.fits
+    assert (wrong.agrees, fit.agrees, str(fit.optimizer), fit.rate) == (False, True, "sgd", 0.1)
     right = imported(elsewhere.cell(), elsewhere.files, tmp_path, replace=True).comparison
-    assert (right.agrees, right.rate) == (True, None)
+    assert (right.agrees, right.fits) == (True, ())
+
+
+BUILT = {
+    "sgd+momentum=0.9": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("said", ["sgd", "adamw~weight_decay=0"])
+@pytest.mark.parametrize("name", BUILT)
+def test_the_optimizer_that_explains_the_updates_best_is_found(
+    elsewhere: Elsewhere, tmp_path: Path, name: str, said: str
+) -> None:
+    """RMSprop is none of those that are tried, and none explains it."""
+    for file, samples in zip(elsewhere.files.sent, elsewhere.truth, strict=True):
+        network = copy.deepcopy(elsewhere.network)
+        optimizer = BUILT[name](network.parameters())
+        for _ in range(elsewhere.steps):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(network(samples[0]), samples[1]).backward()
+            optimizer.step()
+        save_file(network.state_dict(), file)
+    cell = elsewhere.cell(optimizer=said, local_lr=0.3)
+    capture = imported(cell, elsewhere.files, tmp_path)
+    assert not capture.agrees
+    lines = describe_capture(cell, capture, Path("out"), {})
+    if name == "rmsprop":
+        assert re.search(r"fits (best, at the rate .*|better at any rate)\)", lines)
+        return
+    best = capture.comparison.fits[0]
+    assert best.agrees
+    assert best.rate == pytest.approx(0.01 if name == "adam" else 0.05, rel=0.02)
+    if (name, said) != ("adam", "adamw~weight_decay=0"):
+        assert str(best.optimizer) == name
+        assert f"they agree with --optimizer {name.replace('+', '~')} --local-lr" in lines
+
+
+def test_of_a_kept_state_no_optimizer_is_sought(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    cell = elsewhere.cell(optimizer="adam", state="kept")
+    capture = imported(cell, elsewhere.files, tmp_path)
+    assert not capture.agrees and not capture.comparison.fits
+    assert "state of an earlier round (state=kept)" in describe_capture(
+        cell, capture, Path("o"), {}
+    )
 
 
 def test_swapped_states_are_recognised(elsewhere: Elsewhere, tmp_path: Path) -> None:
@@ -329,10 +377,10 @@ def test_a_configuration_given_otherwise_is_given_on() -> None:
         (
             UpdateComparison((0.5, 1e-6), 0.8),
             "1 of 2 updates differ .* by up to 50% of their norm: .*check batch size.*"
-            r"best factor: 0\.8\)",
+            r"best factor: 0\.8; neither sgd nor one of sgd, .* fits better at any rate\)",
         ),
         (
-            UpdateComparison((9, 9), 10, 1.0),
+            UpdateComparison((9, 9), 10, (Fit(SGD(), 1.0, 1e-6),)),
             "2 of 2 updates.* by up to 900%.*they agree with --local-lr 1 ",
         ),
         (UpdateComparison((2, 2), -1), ".*opposite direction; check that --before and --after"),
@@ -351,7 +399,7 @@ def test_an_update_that_the_truth_does_not_give_is_a_warning(
     [
         ({"local_lr": None}, SpecError, "--local-lr is missing"),
         ({"local_steps": "x"}, SpecError, "'local_steps' = 'x'"),
-        ({"batch_size": "3", "mini_batch": "2"}, SpecError, "whole number of epochs"),
+        ({"batch_size": "3", "mini_batch": "4"}, SpecError, "more than the 3 samples"),
         ({"name": "x" * 150}, SpecError, "characters long"),
         ({"name": "../a"}, SpecError, "'capture'"),
         ({"dataset": "digts"}, SpecError, "did you mean 'digits'"),

@@ -12,8 +12,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import SGD, Adam, Optimizer
-from torch.optim.lr_scheduler import ExponentialLR
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.optim import LBFGS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, MultiStepLR, OneCycleLR
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import gleak
 from gleak.captures.importing import captured_cell, import_capture
@@ -22,7 +24,7 @@ from gleak.captures.round_folder import RoundFolder, recorded_fields
 from gleak.core.errors import ArtifactError, DataError, GleakError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 
-SHAPE, CLASSES, SAMPLES = (1, 8, 8), 10, 3
+SHAPE, CLASSES, SAMPLES, STEPS = (1, 8, 8), 10, 3, 5
 Truth = tuple[Tensor, Tensor]
 
 
@@ -73,6 +75,168 @@ def test_a_captured_round_is_imported_with_what_it_recorded(
     assert capture.comparison.error < 1e-5
 
 
+Change = Callable[[nn.Module], object]
+ROUNDS: dict[str, tuple[Callable[..., Optimizer], Callable[..., Any] | None, Change | None]] = {
+    "sgd~momentum=0.9": (
+        lambda p: SGD(p, lr=0.05, momentum=0.9),
+        lambda o: CosineAnnealingLR(o, STEPS),
+        None,
+    ),
+    "sgd~momentum=0.5~nesterov=true~weight_decay=1": (
+        lambda p: SGD(p, lr=0.05, momentum=0.5, nesterov=True, weight_decay=1),
+        None,
+        lambda model: clip_grad_norm_(model.parameters(), 0.5),
+    ),
+    "sgd~momentum=0.5~dampening=0.1": (
+        lambda p: SGD(p, lr=0.05, momentum=0.5, dampening=0.1),
+        lambda o: LinearLR(o, 0.25, 1, 3),
+        None,
+    ),
+    "adam~beta1=0.8": (
+        lambda p: Adam(p, lr=torch.tensor(1e-3), betas=(0.8, 0.999)),
+        lambda o: LambdaLR(o, lambda step: [0, 1, 0.5][min(step, 2)]),
+        lambda model: clip_grad_value_(model.parameters(), 0.01),
+    ),
+    "adamw~weight_decay=0.1": (lambda p: AdamW(p, lr=1e-3, weight_decay=0.1), None, None),
+    "adamw": (
+        lambda p: Adam(p, lr=1e-3, weight_decay=0.01, decoupled_weight_decay=True),
+        None,
+        None,
+    ),
+    "adagrad~lr_decay=0.1": (lambda p: Adagrad(p, lr=0.01, lr_decay=0.1), None, None),
+    "rmsprop~momentum=0.5": (
+        lambda p: RMSprop(p, lr=1e-3, momentum=0.5),
+        lambda o: MultiStepLR(o, [3], 0.1),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_round_of_any_optimizer_is_repeated_by_what_was_seen(
+    name: str, model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    build, schedule, change = ROUNDS[name]
+    optimizer = build(model.parameters())
+    scheduler = schedule(optimizer) if schedule else None
+    with gleak.capture(model, optimizer, tmp_path / "round", truth=truth, mini_batch=2):
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            batch = slice(0, 2) if step % 2 == 0 else slice(2, 3)
+            functional.cross_entropy(model(truth[0][batch]), truth[1][batch]).backward()
+            if change:
+                change(model)
+            optimizer.step()
+            if scheduler:
+                scheduler.step()
+    files = RoundFolder(tmp_path / "round").files()
+    fields = recorded_fields(files.sent)
+    assert fields["optimizer"] == name
+    specs = ("mine", "digits+size=8", "lenet+width=4")
+    cell = captured_cell(*specs, sends="weights", victims=1, **fields)
+    captures = Captures(tmp_path / "captures")
+    capture = import_capture(cell.upto("defense"), files, captures, tmp_path)
+    assert capture.comparison is not None
+    assert capture.comparison.error < 1e-5
+
+
+def test_what_was_clipped_is_seen_to_its_bound(
+    model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    """A bound that no gradient reaches, as for any other training, is none."""
+    changes: dict[str, tuple[Change, dict[str, str]]] = {
+        "norm": (lambda each: clip_grad_norm_(each.parameters(), 0.123), {"clip_norm": "0.123"}),
+        "values": (
+            lambda each: clip_grad_value_(each.parameters(), 4e-3),
+            {"clip_value": "4e-3"},
+        ),
+        "nothing": (lambda each: clip_grad_norm_(each.parameters(), 1e3), {}),
+    }
+    for name, (change, expected) in changes.items():
+        optimizer = sgd(model)
+        with gleak.capture(model, optimizer, tmp_path / name):
+            for _ in range(3):
+                optimizer.zero_grad()
+                functional.cross_entropy(model(truth[0]), truth[1]).backward()
+                change(model)
+                optimizer.step()
+        fields = recorded_fields(RoundFolder(tmp_path / name).files().sent)
+        assert fields == {"local_steps": "3", "local_lr": "0.1", **expected}
+
+
+def test_a_gradient_that_was_changed_otherwise_is_named(
+    model: nn.Module, truth: Truth, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    optimizer = sgd(model)
+    with gleak.capture(model, optimizer, tmp_path):
+        functional.cross_entropy(model(truth[0]), truth[1]).backward()
+        for value in model.parameters():
+            assert value.grad is not None
+            value.grad += torch.rand_like(value)
+        optimizer.step()
+    assert "in 1 of 1 steps the gradient was changed between backward() and step()" in caplog.text
+
+
+@pytest.mark.parametrize("build", [lambda p: SGD(p, lr=0.1, momentum=0.9), Adam, RMSprop, Adagrad])
+def test_an_optimizer_of_an_earlier_round_keeps_its_state(
+    build: Callable[..., Optimizer], model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    optimizer = build(model.parameters())
+    for number in range(2):
+        with gleak.capture(model, optimizer, tmp_path / str(number)):
+            train(model, optimizer, truth)
+    first, second = (
+        recorded_fields(RoundFolder(tmp_path / str(number)).files().sent) for number in range(2)
+    )
+    assert second == {**first, "state": "kept"}
+
+
+def test_plain_descent_has_no_state_to_keep(model: nn.Module, truth: Truth, tmp_path: Path) -> None:
+    optimizer = sgd(model)
+    train(model, optimizer, truth)
+    with gleak.capture(model, optimizer, tmp_path):
+        train(model, optimizer, truth)
+    assert "state" not in recorded_fields(RoundFolder(tmp_path).files().sent)
+
+
+def test_batch_normalisation_is_recorded_in_the_mode_of_the_steps(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4))
+    samples = torch.rand(SAMPLES, *SHAPE), torch.tensor([0, 1, 2])
+    for mode, expected in ((True, "training"), (False, None)):
+        model.train(mode)
+        optimizer = sgd(model)
+        with gleak.capture(model, optimizer, tmp_path / str(mode)):
+            train(model, optimizer, samples)
+        fields = recorded_fields(RoundFolder(tmp_path / str(mode)).files().sent)
+        assert fields.get("batch_norm") == expected
+
+
+def test_what_hooks_do_not_see_is_given(model: nn.Module, truth: Truth, tmp_path: Path) -> None:
+    optimizer = sgd(model)
+    given = {"mini_batch": 2, "label_smoothing": 0.1, "order": "shuffled", "clip_norm": 2.0}
+    with gleak.capture(model, optimizer, tmp_path, truth=truth, **given):
+        train(model, optimizer, truth)
+    fields = recorded_fields(RoundFolder(tmp_path).files().sent)
+    texts = {"mini_batch": "2", "label_smoothing": "0.1", "order": "shuffled", "clip_norm": "2"}
+    assert fields == {"batch_size": "3", "local_steps": "2", "local_lr": "0.1", **texts}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"minibatch": 2}, "unknown field 'minibatch'; did you mean 'mini_batch'"),
+        ({"local_lr": 2}, "unknown field 'local_lr'; valid: .*clip_norm"),
+        ({"mini_batch": 4}, "mini_batch=4 is more than the 3 samples"),
+        ({"clip_norm": -1}, "field 'clip_norm' = -1"),
+        ({"autocast": "float16"}, "field 'autocast' = 'float16'"),
+    ],
+)
+def test_invalid_fields_of_the_training_are_refused_before_it(
+    given: dict[str, Any], message: str, model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    refused(model, tmp_path / "round", SpecError, message, truth=truth, **given)
+
+
 def test_training_is_the_same_in_the_block(model: nn.Module, truth: Truth, tmp_path: Path) -> None:
     start = {name: value.clone() for name, value in model.state_dict().items()}
     train(model, sgd(model), truth)
@@ -83,7 +247,8 @@ def test_training_is_the_same_in_the_block(model: nn.Module, truth: Truth, tmp_p
         train(model, optimizer, truth)
     for name, value in model.state_dict().items():
         assert torch.equal(value, expected[name])
-    assert not optimizer._optimizer_step_post_hooks
+    assert not any(value._post_accumulate_grad_hooks for value in model.parameters())
+    assert not _global_optimizer_pre_hooks
     for file, state in (("before", start), ("client-0", expected)):
         found = load_file(tmp_path / f"{file}.safetensors")
         assert all(torch.equal(found[name], value) for name, value in state.items())
@@ -142,15 +307,23 @@ def two_rates(model: nn.Module) -> Optimizer:
     return SGD([{"params": [first], "lr": 0.2}, {"params": others}], lr=0.1)
 
 
+def two_decays(model: nn.Module) -> Optimizer:
+    first, *others = model.parameters()
+    return AdamW([{"params": [first], "weight_decay": 0}, {"params": others}], lr=0.1)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda model: Adam(model.parameters()), r"optimizer is Adam, not torch\.optim\.SGD"),
-        (lambda model: sgd(model, momentum=0.9), r"momentum=0\.9; attacks assume plain"),
-        (lambda model: sgd(model, weight_decay=1e-4), r"weight_decay=0\.0001"),
+        (lambda model: LBFGS(model.parameters()), r"is LBFGS, whose .*; train .* SGD, Adam, AdamW"),
+        (lambda model: Adam(model.parameters(), amsgrad=True), "amsgrad=True, .*leave amsgrad out"),
+        (lambda model: sgd(model, maximize=True), "has maximize=True, which is not followed"),
+        (lambda model: RMSprop(model.parameters(), centered=True), "has centered=True"),
+        (lambda model: sgd(model, momentum=1), "options: .*'momentum' = 1.0: .*less than 1"),
         (partial, r"does not train 0\.weight, which requires a gradient"),
         (foreign, r"trains 1 parameters that are not in model\.parameters"),
         (two_rates, r"learning rates \[0\.1, 0\.2\]"),
+        (two_decays, r"weight_decay=0\.0 and weight_decay=0\.01, .*give all groups the same"),
     ],
 )
 def test_what_attacks_do_not_assume_is_refused_before_training(
@@ -171,13 +344,27 @@ def test_frozen_parameters_need_no_optimizer(
     assert recorded_fields(RoundFolder(tmp_path).files().sent)["local_steps"] == "2"
 
 
-def scheduled(model: nn.Module, truth: Truth, folder: Path) -> None:
-    optimizer = sgd(model)
-    scheduler = ExponentialLR(optimizer, 0.5)
+def cycling(model: nn.Module, truth: Truth, folder: Path) -> None:
+    optimizer = sgd(model, momentum=0.9)
+    scheduler = OneCycleLR(optimizer, 0.1, 4)
     with gleak.capture(model, optimizer, folder):
         for _ in range(3):
             train(model, optimizer, truth, steps=1)
             scheduler.step()
+
+
+def frozen(model: nn.Module, truth: Truth, folder: Path) -> None:
+    optimizer = sgd(model, lr=0.0)
+    with gleak.capture(model, optimizer, folder):
+        train(model, optimizer, truth)
+
+
+def parted(model: nn.Module, truth: Truth, folder: Path) -> None:
+    first, *_ = model.parameters()
+    optimizer, other = sgd(model), Adam([first])
+    with gleak.capture(model, optimizer, folder):
+        train(model, optimizer, truth)
+        other.step()
 
 
 def idle(model: nn.Module, truth: Truth, folder: Path) -> None:
@@ -195,7 +382,9 @@ def failing(model: nn.Module, truth: Truth, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("session", "message"),
     [
-        (scheduled, r"changed from 0\.1 to 0\.05 at step 2 of 3"),
+        (cycling, r"optimizer's momentum changed within the round, .*cycle_momentum=False"),
+        (frozen, "learning rate was 0 in all steps"),
+        (parted, "another optimizer, Adam, also took steps on parameters"),
         (idle, "took no step in the block"),
         (failing, "of the training"),
     ],

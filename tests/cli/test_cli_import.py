@@ -224,3 +224,43 @@ def test_dataset_and_model_are_those_of_a_deployment_and_need_no_configuration(
     deployment = Deployment(model="ward_networks.build", data="ward", captures=["mine"])
     resolved = resolve(deployment, tmp_path, Settings())
     assert found.startswith("/".join(str(resolved.specs[level]) for level in ("dataset", "model")))
+
+
+def test_what_speaks_against_the_training_is_a_finding_without_the_truth(
+    study_folder: Path, states: Path, capsys: Capture
+):
+    """Magnitudes of one step of Adam, of both signs; then as what they are."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    before = load_file("before.safetensors")
+    signs = {name: torch.randn_like(value).sign() for name, value in before.items()}
+    save_file({name: before[name] - 0.01 * signs[name] for name in before}, "after.safetensors")
+    sent = ["--before", "before.safetensors", "--after", "after.safetensors"]
+    assert main(importing(*sent, "--local-lr", "0.5")) == 3
+    printed = capsys.readouterr().out
+    assert "warning: 100% of the values have the magnitude 0.01, as after one step" in printed
+    told = ["--optimizer", "adam", "--local-lr", "0.01", "--replace"]
+    assert main(importing(*sent, *told)) == 0
+    update = Update.read(study_folder / "data/captures/mine/update.h5")
+    assert str(update.protocol.optimizer) == "adam"
+
+
+def test_an_option_for_what_was_recorded_must_agree(
+    study_folder: Path, states: Path, capsys: Capture
+):
+    from safetensors.torch import load_file
+
+    from gleak.captures.round_folder import RoundFolder, write_state
+
+    files = RoundFolder(Path("round"))
+    fields = {"local_steps": "1", "local_lr": "0.5", "optimizer": "sgd~momentum=0.9"}
+    files.path.mkdir()
+    write_state(files.before, load_file("before.safetensors"))
+    write_state(files.client("0"), load_file("after.safetensors"), fields)
+    round_ = ["--round", "round", "--optimizer"]
+    message = fails(capsys, *importing(*round_, "adam"))
+    assert (
+        "--optimizer is adam, but round/client-0.safetensors was recorded with sgd~mom" in message
+    )
+    assert main(importing(*round_, "sgd~momentum=0.9")) == 0

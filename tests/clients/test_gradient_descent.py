@@ -82,7 +82,7 @@ def test_a_large_batch_in_parts_has_the_gradient_of_the_whole(
     for mode in (network.train(), network.eval()):
         whole = functional.cross_entropy(mode(inputs), labels)
         expected = torch.autograd.grad(whole, list(parameters.values()))
-        found = gradients(mode, parameters, inputs, labels, "cross_entropy")
+        found = gradients(mode, parameters, inputs, labels, Protocol())
         torch.testing.assert_close(found, dict(zip(parameters, expected, strict=True)))
 
 
@@ -93,7 +93,7 @@ def test_a_variational_block_is_sampled_and_its_divergence_counts() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         parameters = dict(network.named_parameters())
-        found = gradients(network, parameters, images, labels, "cross_entropy")
+        found = gradients(network, parameters, images, labels, Protocol())
         torch.manual_seed(0)
         noise = torch.randn(5, 3)
     *features, block, classifier = network

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.artifacts.protocol import Protocol
 from gleak.clients.gradient_descent import LocalGradient, gradients
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
@@ -172,7 +173,7 @@ def test_gradients_of_samples_are_clipped_and_averaged(
 def test_without_noise_and_bound_it_is_the_gradient_of_the_mean_loss(loss: str) -> None:
     net = network()
     mean, slopes, _ = step(f"{SILENT}+clip=1e9", net, loss)
-    expected = gradients(net, dict(net.named_parameters()), IMAGES, LABELS, loss)
+    expected = gradients(net, dict(net.named_parameters()), IMAGES, LABELS, Protocol(loss=loss))
     torch.testing.assert_close(slopes, expected, atol=1e-6, rtol=1e-4)
     logits = net(IMAGES)
     whole = functional.cross_entropy(logits, LABELS)

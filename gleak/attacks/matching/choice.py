@@ -24,10 +24,11 @@ from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.models.differentiation import differentiable_kernels, penalties, sample_losses
+from gleak.models.differentiation import differentiable_kernels, penalties
 from gleak.models.examination import check_searchable
 from gleak.models.parameters import double_copy, random_samples, trained_parameters
 from gleak.models.tracing import describe_layer, failing_layer, trace
+from gleak.optimizers.schedules import Constant
 
 Method = Callable[[ClientTraining], Gradients]
 VICTIMS = 2
@@ -76,16 +77,22 @@ def verified_method(training: ClientTraining) -> Method:
     """
     with differentiable_kernels(training.model):
         copied = double_training(training)
-        one_step = replace(copied, protocol=replace(copied.protocol, local_steps=1))
+        one_step = replace(copied, protocol=copied.protocol.of_one_step())
         check_searchable(one_step.model, one_step.input_shape)
         trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
         _check_general_method(one_step, trials)
         *faster, general = _candidates(training)
         protocol = training.protocol
-        if protocol.local_steps > 1:
+        if not protocol.shows_gradient:
             whole = protocol.mini_batch == protocol.batch_size
             size = MINI_BATCH if whole else STEPS * MINI_BATCH
-            few = replace(protocol, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
+            few = replace(
+                protocol,
+                local_steps=min(STEPS, protocol.local_steps),
+                schedule=Constant(),
+                batch_size=size,
+                mini_batch=MINI_BATCH,
+            )
             copied = replace(copied, protocol=few)
             looped = _looped_steps(copied)
             trials = [
@@ -98,12 +105,12 @@ def verified_method(training: ClientTraining) -> Method:
 def _candidates(training: ClientTraining) -> Iterator[Method]:
     """Return the candidate methods, the fastest first; the last one is the most general."""
     dense = _share_of_dense(training)
-    if training.protocol.local_steps == 1:
+    if training.protocol.shows_gradient:
         if _tangents_are_faster(training, dense):
             yield TangentGradients
         yield from (LayerwiseGradients, VmappedGradients, LoopedGradients)
         return
-    if dense > 1 / 2:
+    if dense > 1 / 2 and training.protocol.is_plain:
         yield lambda local: LayerwiseUnrolled(local, LayerwiseGradients(local))
     yield lambda local: GeneralUnrolled(local, VmappedGradients(local))
     yield _looped_steps
@@ -111,8 +118,8 @@ def _candidates(training: ClientTraining) -> Iterator[Method]:
 
 def general_method(training: ClientTraining) -> Gradients:
     """Return the most general method, whose results can be differentiated as often as needed."""
-    one_step = training.protocol.local_steps == 1
-    return LoopedGradients(training) if one_step else _looped_steps(training)
+    shown = training.protocol.shows_gradient
+    return LoopedGradients(training) if shown else _looped_steps(training)
 
 
 def double_training(training: ClientTraining) -> ClientTraining:
@@ -260,7 +267,7 @@ def plain_trial(training: ClientTraining, inputs: torch.Tensor, targets: torch.T
     for samples, labels in zip(inputs, targets, strict=True):
         with penalties(training.model) as added:
             logits = training.model(samples.clone())
-        loss = sum(added, sample_losses(training.protocol.loss, logits, labels)).mean()
+        loss = sum(added, training.sample_losses(logits, labels)).mean()
         values = list(parameters.values())
         rows.append(torch.autograd.grad(loss, values, create_graph=True, materialize_grads=True))
     formed = dict(zip(parameters, map(torch.stack, zip(*rows, strict=True)), strict=True))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gleak.artifacts.protocol import Protocol
 from gleak.attacks.matching.parts import ClientModel
 from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
-from gleak.models.differentiation import penalties, sample_losses
+from gleak.models.differentiation import penalties, sample_losses, smoothed
 
 Parameters = dict[str, "torch.Tensor"]
 
@@ -28,7 +28,7 @@ class ClientTraining:
         input_shape: of a sample.
         classes: number of logits.
         trained: names of the trained parameters; the others are frozen.
-        protocol: of the client, with the number of local steps that an evaluation repeats.
+        protocol: of the client, or one step of it (`Protocol.of_one_step`).
         several_victims: True if the cell has several victims, so that the outcome of an evaluation
             must not depend on the number of victims in it (see `kernels.padded_rows`).
     """
@@ -43,14 +43,20 @@ class ClientTraining:
     @classmethod
     def of(cls, observation: Observation, client_model: ClientModel) -> ClientTraining:
         """Return the training to repeat, given the attacker's model of the client."""
-        steps = repeated_steps(observation, client_model)
+        protocol = observation.protocol
         return cls(
             model=observation.model,
             input_shape=observation.input_shape,
             classes=observation.classes,
             trained=frozenset(observation.update),
-            protocol=replace(observation.protocol, local_steps=steps),
+            protocol=protocol if client_model == "unrolled" else protocol.of_one_step(),
             several_victims=observation.total_victims > 1,
+        )
+
+    def sample_losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Compute the client's loss of each sample from logits and labels, (M, classes); (M)."""
+        return sample_losses(
+            self.protocol.loss, logits, smoothed(targets, self.protocol.label_smoothing)
         )
 
 
@@ -93,7 +99,7 @@ class GeneralGradients(Gradients):
     """Gradients by automatic differentiation of each victim's loss at separate parameters."""
 
     def __init__(self, training: ClientTraining) -> None:
-        self.model, self.loss = training.model, training.protocol.loss
+        self.model, self.sample_losses = training.model, training.sample_losses
         self.parameters = {
             name: value.detach()
             for name, value in training.model.named_parameters()
@@ -138,7 +144,7 @@ class GeneralGradients(Gradients):
         """Compute one victim's mean loss; Shape ()."""
         with penalties(self.model) as added:
             logits = torch.func.functional_call(self.model, parameters, (inputs.clone(),))
-        return sum(added, sample_losses(self.loss, logits, targets)).mean()
+        return sum(added, self.sample_losses(logits, targets)).mean()
 
 
 class VmappedGradients(GeneralGradients):

@@ -12,7 +12,7 @@ from gleak.attacks.matching import kernels
 from gleak.attacks.matching.gradients import ClientTraining, SamplewiseGradients
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece, Piece, derivatives
 from gleak.core.lazy import torch
-from gleak.models.differentiation import penalties, sample_losses
+from gleak.models.differentiation import penalties
 
 OutputFunction = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""
@@ -39,7 +39,7 @@ class LayerwiseGradients(SamplewiseGradients):
     """
 
     def __init__(self, training: ClientTraining) -> None:
-        self.model, self.loss = training.model, training.protocol.loss
+        self.model, self.sample_losses = training.model, training.sample_losses
         self.several_victims = training.several_victims
         self.layers = _trained_layers(training)
 
@@ -99,7 +99,7 @@ class LayerwiseGradients(SamplewiseGradients):
         overwritten = [n for n, output in layer_outputs.items() if output._version != versions[n]]
         if overwritten or len(layer_outputs) < len(self.layers):
             raise UnsplittableError(*overwritten)
-        losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
+        losses = sum(added, self.sample_losses(logits, targets.flatten(0, 1)))
         output_gradients = torch.autograd.grad(
             losses.sum() / inputs.shape[1],
             list(layer_outputs.values()),

@@ -28,7 +28,7 @@ from gleak.attacks.matching.gradients import ClientTraining, Parameters, Samplew
 from gleak.attacks.matching.layerwise import UnsplittableError
 from gleak.attacks.matching.pieces import FormedPiece, Piece, derivatives
 from gleak.core.lazy import torch
-from gleak.models.differentiation import penalised_layers, sample_losses
+from gleak.models.differentiation import penalised_layers
 from gleak.models.parameters import independent_copy
 
 GIVEN = 2
@@ -384,7 +384,7 @@ def traced_steps(training: ClientTraining) -> list[Step]:
         raise UnsplittableError("penalty")
 
     def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return sample_losses(training.protocol.loss, logits, targets).sum()
+        return training.sample_losses(logits, targets).sum()
 
     places: dict[torch.fx.Node, int] = {}
     steps: list[Step] = []

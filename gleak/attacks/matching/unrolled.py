@@ -1,9 +1,10 @@
 """Gradients of a client's local training, differentiated through all of its steps.
 
-The mean gradient over the local steps, each taken at the parameters that the steps before it
-lead to (InvertGrad, section 6). The weights of a convolution are few, so each victim's are
-materialised. The many of a dense layer change by a sum of outer products of few rows: its outputs
-are those at the broadcast weights, plus a term computed from these rows.
+The mean direction of the local steps, each taken at the parameters that the steps before it lead
+to (InvertGrad, section 6), of any optimiser. Of plain gradient descent the weights of a
+convolution, which are few, are materialised for each victim. The many of a dense layer change by a
+sum of outer products of few rows: its outputs are those at the broadcast weights, plus a term
+computed from these rows.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from gleak.attacks.matching.layerwise import (
     weight_gradient,
 )
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece, Piece
+from gleak.clients.local_training import LocalTraining
 from gleak.core.lazy import torch
 
 
 class Unrolled(Gradients):
-    """Mean gradient of T local steps of gradient descent, differentiated through all of them.
+    """Mean direction of T local steps, differentiated through all of them.
 
     Steps take the samples in order, one mini-batch at a time, and start over after the last sample;
     the client's own order is unknown to an attacker.
@@ -44,10 +46,12 @@ class Unrolled(Gradients):
         self, inputs: torch.Tensor, targets: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Return the samples of every victim for each step; Shape (V, mini_batch, ...)."""
-        size = self.protocol.mini_batch
+        size, samples = self.protocol.mini_batch, self.protocol.batch_size
+        used = samples - samples % size if self.protocol.drop_last else samples
+        starts = range(0, used, size)
         for step in range(self.protocol.local_steps):
-            first = step * size % self.protocol.batch_size
-            batch = slice(first, first + size)
+            first = starts[step % len(starts)]
+            batch = slice(first, min(first + size, used))
             yield inputs[:, batch], targets[:, batch]
 
 
@@ -65,19 +69,23 @@ class GeneralUnrolled(Unrolled):
     def mean_gradients(
         self, inputs: torch.Tensor, targets: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Compute the mean gradient over the steps; for each parameter, Shape (V, *shape).
+        """Compute the mean direction of the steps; for each parameter, Shape (V, *shape).
 
-        The steps' gradients are summed: a difference of weights would be rounded to the precision
+        That of linear training is converted as the observed one is (`run_attack.without_decay`).
+        The steps' directions are summed: a difference of weights would be rounded to the precision
         of the weights, which is coarse at a small learning rate.
         """
-        rate, steps = self.protocol.local_lr, self.protocol.local_steps
-        parameters = self._one_step.broadcast(len(inputs))
-        total = {name: torch.zeros_like(value) for name, value in parameters.items()}
+        broadcast = self._one_step.broadcast(len(inputs))
+        training = LocalTraining.of(self.protocol, broadcast, clients=1)
         for batch in self.batches(inputs, targets):
-            gradients = self._one_step.gradients_at(parameters, *batch)
-            total = {name: value + gradients[name] for name, value in total.items()}
-            parameters = {n: value - rate * gradients[n] for n, value in parameters.items()}
-        return {name: value / steps for name, value in total.items()}
+            training = training.after(self._one_step.gradients_at(training.parameters, *batch))
+        mean, protocol = training.mean_direction, self.protocol
+        if protocol.is_plain or not protocol.is_linear:
+            return mean
+        return {
+            name: (value - protocol.decay * broadcast[name]) / protocol.gradient_response
+            for name, value in mean.items()
+        }
 
 
 class LayerwiseUnrolled(Unrolled):

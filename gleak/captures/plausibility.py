@@ -1,0 +1,100 @@
+"""Contradictions between an update and the training that is given, told without its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, sqrt
+
+import numpy as np
+
+from gleak.artifacts.protocol import Protocol
+from gleak.core.spec import format_spec, format_value
+from gleak.optimizers.adagrad import Adagrad
+from gleak.optimizers.adam import AdamW, Adaptive
+from gleak.optimizers.base import ClientOptimizer
+from gleak.optimizers.rmsprop import RMSprop
+from gleak.optimizers.sgd import SGD
+
+NEAR = 0.02
+"""Largest relative difference of magnitudes, and of rates, that count as one."""
+SHARE = 0.9
+"""Share of an update's values from which their common magnitude is no coincidence."""
+
+
+def doubt(protocol: Protocol, update: Mapping[str, np.ndarray]) -> str | None:
+    """Return why an update cannot be of the training that is given, or None.
+
+    Of one step of Adam or AdamW from a state of zeros all values have the learning rate as their
+    magnitude, but for gradients near zero. Of more steps, and of Adagrad, RMSprop and a gradient
+    that is clipped, a learning rate and the number of steps bound the values.
+
+    Args:
+        protocol: training as given; of differences of weights.
+        update: by parameter, Shape (V, R, *shape).
+    """
+    values = np.concatenate([value.ravel() for value in update.values()])
+    sizes = np.abs(values[values != 0])
+    common = float(np.median(sizes))
+    rate, optimizer = protocol.local_lr, protocol.optimizer
+    alike = float(np.mean(np.abs(sizes / common - 1) <= NEAR))
+    alike = alike if values.min() < 0 < values.max() else 0.0  # A gradient has both signs.
+    signs = isinstance(optimizer, Adaptive) and protocol.local_steps == 1
+    if protocol.state is None and alike >= SHARE and not (signs and _near(rate, common)):
+        found = float(f"{common:.3g}")
+        return (
+            f"{100 * alike:.0f}% of the values have the magnitude {format_value(found)}, as after "
+            f"one step of adam from a state of zeros at that learning rate, not after "
+            f"{protocol.local_steps} of {format_spec(optimizer, '~')} at {format_value(rate)}; "
+            f"if it was one: --optimizer adam --local-lr {format_value(found)} --local-steps 1"
+        )
+    if protocol.state == "kept":
+        return None
+    least = _least_rate(protocol, update)
+    if least > (1 + NEAR) * rate:
+        return (
+            f"the values are larger than {protocol.local_steps} steps of "
+            f"{format_spec(optimizer, '~')} at the learning rate {format_value(rate)} can make "
+            f"them: it was at least {least:.3g}, or there were more steps"
+        )
+    return None
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one / other - 1) <= NEAR
+
+
+def _least_rate(protocol: Protocol, update: Mapping[str, np.ndarray]) -> float:
+    """Return the smallest learning rate with which the steps can have led to an update."""
+    optimizer, factors = protocol.optimizer, protocol.factors
+    if isinstance(optimizer, SGD):
+        if protocol.clip_norm is None or optimizer.weight_decay:
+            return 0.0
+        flat = [value.reshape(len(value), -1) for value in update.values()]
+        norm = float(np.linalg.norm(np.concatenate(flat, axis=1), axis=1).max())
+        return norm * (1 - optimizer.momentum) / (sum(factors) * protocol.clip_norm)
+    most = sum(factor * _largest(optimizer, step) for step, factor in enumerate(factors))
+    return max(float(np.abs(value).max()) for value in update.values()) / most
+
+
+def _largest(optimizer: ClientOptimizer, step: int) -> float:
+    """Return the largest magnitude of a value of a direction; of any kind but SGD."""
+    if isinstance(optimizer, Adaptive):
+        decay = optimizer.weight_decay if isinstance(optimizer, AdamW) else 0.0
+        return _of_adam(optimizer, step) + decay  # Of parameters in [-1, 1].
+    if isinstance(optimizer, Adagrad):
+        return 1.0
+    if isinstance(optimizer, RMSprop) and optimizer.alpha < 1 and optimizer.momentum < 1:
+        return 1 / sqrt(1 - optimizer.alpha) / (1 - optimizer.momentum)
+    return inf
+
+
+def _of_adam(optimizer: Adaptive, step: int) -> float:
+    """Return the largest ratio of Adam's mean to its root, by the Cauchy-Schwarz inequality.
+
+    The mean and the mean square are weighted sums of the gradients and of their squares, with
+    weights a and b; so the largest ratio is the root of sum(a^2 / b).
+    """
+    ages = np.arange(step + 1)
+    weights, squares = optimizer.beta1**ages, optimizer.beta2**ages
+    ratio = (weights / weights.sum()) ** 2 / (squares / squares.sum())
+    return sqrt(float(ratio.sum()))

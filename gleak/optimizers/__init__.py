@@ -1,0 +1,1 @@
+"""Optimisers of clients, and schedules of their learning rates."""

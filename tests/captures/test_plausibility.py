@@ -1,0 +1,81 @@
+"""Updates that cannot be of the training that is given, told without samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gleak.artifacts.protocol import Protocol
+from gleak.captures.plausibility import doubt
+from gleak.core.registry import parse
+
+RATE = 1e-3
+TORCH = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+}
+
+
+def update_of(name: str, steps: int) -> dict[str, np.ndarray]:
+    """Update of a network that trains on noise, whose gradients are alike in no two steps."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+        before = [value.detach().clone() for value in model.parameters()]
+        optimizer = TORCH[name](model.parameters(), lr=RATE)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            labels = torch.randint(4, (8,))
+            functional.cross_entropy(model(torch.rand(8, 16)), labels).backward()
+            optimizer.step()
+    pairs = zip(before, model.named_parameters(), strict=True)
+    return {name: (value.detach() - old).numpy()[None, None] for old, (name, value) in pairs}
+
+
+def protocol(name: str, steps: int, rate: float = RATE, **fields: object) -> Protocol:
+    optimizer = parse("client_optimizer", name)
+    return Protocol(
+        content="difference", local_steps=steps, local_lr=rate, optimizer=optimizer, **fields
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 2, 20])
+@pytest.mark.parametrize("name", TORCH)
+def test_the_true_training_is_not_doubted(name: str, steps: int) -> None:
+    doubted = doubt(protocol(name, steps), update_of(name, steps))
+    assert doubted is None or (steps == 1 and name in ("adagrad", "rmsprop"))
+
+
+@pytest.mark.parametrize("said", ["sgd", "adam", "sgd+momentum=0.9"])
+def test_one_step_of_adam_is_recognised_with_its_rate(said: str) -> None:
+    message = doubt(protocol(said, 1, 0.1), update_of("adam", 1))
+    assert message is not None
+    assert "--optimizer adam --local-lr 1e-3 --local-steps 1" in message
+
+
+@pytest.mark.parametrize("steps", [3, 20])
+@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop"])
+def test_a_rate_that_is_too_small_is_named(name: str, steps: int) -> None:
+    message = doubt(protocol(name, steps, RATE / 100), update_of(name, steps))
+    assert message is not None
+    assert "it was at least" in message
+
+
+def test_clipped_steps_bound_the_norm() -> None:
+    update = update_of("sgd", 3)
+    norm = float(np.sqrt(sum(np.square(value).sum() for value in update.values())))
+    assert doubt(protocol("sgd", 3, clip_norm=norm / RATE), update) is None
+    assert doubt(protocol("sgd+momentum=0.9", 3, clip_norm=norm / RATE / 25), update) is None
+    message = doubt(protocol("sgd", 3, clip_norm=norm / RATE / 6), update)
+    assert message is not None
+    assert "it was at least 0.002" in message
+
+
+def test_of_a_state_that_was_kept_nothing_is_known() -> None:
+    assert doubt(protocol("adam", 1, RATE / 100, state="kept"), update_of("adam", 1)) is None

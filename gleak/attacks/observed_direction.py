@@ -24,10 +24,12 @@ def as_gradient(observed: Observation) -> Observation:
     """Return the observation with gradients in place of the directions of steps, where possible.
 
     Those of linear training are converted by `without_decay`, and that of one step of another
-    optimiser from a state of zeros by `first_step`. The norm of one gradient that was clipped is
-    unknown, as after a defence that clips.
+    optimiser from a state of zeros by `first_step`, if from an unknown one by `of_unknown_state`.
+    The norm of one gradient that was clipped is unknown, as after a defence that clips.
     """
     protocol = observed.protocol
+    if protocol.state is not None:
+        return of_unknown_state(observed)
     if protocol.shows_gradient and protocol.clip_norm is not None:
         protocol = replace(protocol, clip_norm=None, clipping=protocol.clipping or "update")
         observed = replace(observed, protocol=protocol)
@@ -35,8 +37,29 @@ def as_gradient(observed: Observation) -> Observation:
         return observed
     if protocol.is_linear:
         return without_decay(observed)
-    several = protocol.local_steps > 1 or protocol.state is not None or observed.bases
-    return observed if several or protocol.optimizer.linear else first_step(observed)
+    unconverted = protocol.optimizer.linear or _is_unconverted(observed)
+    return observed if unconverted else first_step(observed)
+
+
+def _is_unconverted(observed: Observation) -> bool:
+    """Return True if the direction of an optimiser that is not linear remains as it is."""
+    return observed.protocol.local_steps > 1 or bool(observed.bases)
+
+
+def of_unknown_state(observed: Observation) -> Observation:
+    """Return the observation of steps from a state that the server does not know.
+
+    Momentum of earlier steps on the same samples is nearly a multiple of their gradient, so that
+    directions are known up to a factor. One step of another optimiser tells signs.
+    """
+    protocol = observed.protocol
+    plain = replace(protocol, state=None, optimizer=PLAIN)
+    if not protocol.optimizer.linear:
+        signs = replace(observed, protocol=plain)
+        return observed if _is_unconverted(observed) else _of_signs(signs)
+    one = protocol.local_steps == 1
+    scaled = replace(plain if one else protocol, clipping=protocol.clipping or "update")
+    return replace(observed, protocol=scaled)
 
 
 def without_decay(observed: Observation) -> Observation:

@@ -148,3 +148,21 @@ def test_weight_decay_is_not_subtracted_from_signs(make_case: Make) -> None:
     client = f"{CLIENT}+optimizer=sgd~weight_decay=0.1"
     with pytest.raises(IncompatibleError, match="weight_decay"):
         make_case(parse("attack", "map"), client=client, defense="signsgd")
+
+
+def test_momentum_of_an_earlier_round_is_a_factor(make_photo_case: Make) -> None:
+    client = "fedavg+victims=2+batch_size=1+local_lr=1e-3+state=kept+optimizer=sgd~momentum=0.9"
+    spec = parse("attack", "map")
+    seen, truth = make_photo_case(spec, client=client)
+    assert seen.protocol.clipping == "update" and seen.protocol.shows_gradient
+    observed, true = mean_gradients(seen), true_gradients(seen, truth)
+    along = torch.cat([observed[name].flatten(1) for name in true], 1)
+    expected = torch.cat([value.flatten(1) for value in true.values()], 1)
+    assert torch.cosine_similarity(along, expected).min() > 0.99
+    assert (along.norm(dim=1) / expected.norm(dim=1)).min() > 1.8
+
+
+def test_a_step_from_an_unknown_state_of_adam_tells_signs(make_case: Make) -> None:
+    client = f"{CLIENT}+optimizer=adam+state=kept"
+    seen, _ = make_case(parse("attack", "map"), client=client)
+    assert all(isinstance(cell, SignCell) for cell in seen.cells.values())

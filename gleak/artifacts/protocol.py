@@ -104,8 +104,11 @@ class Protocol:
 
     @property
     def shows_gradient(self) -> bool:
-        """True if the mean direction determines the gradient of one step (`gradient_response`)."""
-        return self.local_steps == 1 and self.is_linear
+        """True if the mean direction determines the gradient of one step (`gradient_response`).
+
+        Up to a factor, if the gradient's norm was clipped.
+        """
+        return self.local_steps == 1 and replace(self, clip_norm=None).is_linear
 
     @property
     def is_plain(self) -> bool:

@@ -100,6 +100,8 @@ class AttackSpec(Spec):
       local steps.
     - ``takes_batch_statistics``: True if the attack supports clients whose samples depend on each
       other by the statistics of their batch.
+    - ``takes_intervals``: True if the attack uses gradients that are known in intervals, as after a
+      step of Adam (`gleak.attacks.matching.distances.IntervalCell`).
     - ``reads_all_rounds``: True if it uses the updates of all rounds, not only the first.
     - ``uses_gpu``: False if everything is computed on the CPU, so that nothing can be rehearsed.
     - ``superseded``: why `best` does not run the attack, a clause; empty if it does where it suits.
@@ -113,6 +115,7 @@ class AttackSpec(Spec):
     crafting: ClassVar[str | None] = None
     takes_local_steps: ClassVar[bool] = True
     takes_batch_statistics: ClassVar[bool] = True
+    takes_intervals: ClassVar[bool] = False
     reads_all_rounds: ClassVar[bool] = False
     uses_gpu: ClassVar[bool] = True
     superseded: ClassVar[str] = ""
@@ -259,6 +262,9 @@ class AttackSpec(Spec):
             ),
             "treats every sample by itself, and clients normalise by the whole batch": (
                 protocol.batch_norm == "training" and not self.takes_batch_statistics
+            ),
+            "needs gradients, of which this optimiser's step shows intervals": (
+                observation.knows_intervals and not self.takes_intervals
             ),
         }
         for reason, holds in reasons.items():

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary
+from gleak.attacks.matching.distances import IntervalCell
 from gleak.attacks.matching.label_inference import (
     check_rule,
-    classifier_gradient,
     classifier_of,
     infer_by_argmin,
+    label_scores,
     parameters_of_labels,
 )
 from gleak.attacks.matching.problem import mean_gradients
@@ -48,7 +49,14 @@ def scaled_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> tuple[str,
     return layer.name, layer.scaling
 
 
-def read_inputs(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> torch.Tensor:
+ALL = slice(None)
+LEAST_ERROR = 1e-15
+"""Error of a ratio at which its weight in a mean is bounded."""
+
+
+def read_inputs(
+    weight: torch.Tensor, bias: torch.Tensor, samples: int, errors: torch.Tensor | None = None
+) -> torch.Tensor:
     """Estimate the inputs by the ratios of weight and bias gradients.
 
     For N samples the bias gradient of neuron k is the sum over samples of d_ik, and its weight
@@ -61,6 +69,8 @@ def read_inputs(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> torch
         weight: W, the weight's gradient; Shape (V, neurons, F).
         bias: b, the bias's gradient; Shape (V, neurons).
         samples: N.
+        errors: sizes of the errors of W, for which b's count as well, if they differ; infinite
+            where it is not known. Shape (V, neurons, F). They are used for one sample.
 
     Returns:
         Shape (V, N, F); not finite where the bias gradient is zero.
@@ -68,6 +78,11 @@ def read_inputs(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> torch
     if samples == 1:
         largest = bias.abs().amax(1, keepdim=True)
         shares = bias / largest
+        if errors is not None:
+            precision = (errors / largest[..., None]).clamp_min(LEAST_ERROR).square().reciprocal()
+            weights = shares[..., None] * precision
+            sums = (weights * weight).sum(1), (weights * shares[..., None]).sum(1)
+            return (sums[0] / sums[1] / largest)[:, None]
         estimate = (shares[:, None] @ weight)[:, 0] / shares.square().sum(1, keepdim=True)
         return (estimate / largest)[:, None]
     order = bias.abs().argsort(dim=1, descending=True, stable=True)
@@ -88,7 +103,7 @@ def label_parameters(model: torch.nn.Module, input_shape: tuple[int, ...]) -> fr
 
 def classifier_scores(observation: Observation) -> torch.Tensor:
     """Return the gradient of the classifier's bias, by which CPL infers labels; (V, classes)."""
-    return classifier_gradient(classifier_of(observation), mean_gradients(observation))
+    return label_scores(observation, classifier_of(observation), mean_gradients(observation))
 
 
 def output_slopes(
@@ -175,10 +190,12 @@ class Aono(DenseFirstAttack):
     private training data". The factor is known here: it is the bias gradient. For local training
     the mean gradient over steps is used, which mixes samples and steps; one sample is still exact
     for any number of steps. Values that were not sent count as zero. Where the bias gradient is
-    zero, the sample is mid-grey and the victim has not converged.
+    zero, the sample is mid-grey and the victim has not converged. Of gradients that are known in
+    intervals, as after a step of Adam, ratios count by the widths of these.
     """
 
     source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
+    takes_intervals: ClassVar[bool] = True
 
     def summary(self) -> AttackSummary:
         return AttackSummary(labels=LABELS["argmin"])
@@ -188,9 +205,19 @@ class Aono(DenseFirstAttack):
         layer, scaling = scaled_layer(observation.model, observation.input_shape)
         bias = observed[f"{layer}.bias"]
         weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
-        inputs = read_inputs(weight, bias, samples)
+        inputs = read_inputs(weight, bias, samples, _errors(observation, layer))
         labels = infer_by_argmin(classifier_scores(observation), samples)
         return exact_reconstruction(observation, inputs, labels)
+
+
+def _errors(observation: Observation, layer: str) -> torch.Tensor | None:
+    """Return the errors of a dense layer's gradient for `read_inputs`, if it is in intervals."""
+    cells = [observation.cells.get(f"{layer}.{part}") for part in ("weight", "bias")]
+    widths = [cell.at((ALL, 0)).width for cell in cells if isinstance(cell, IntervalCell)]
+    if len(widths) < len(cells):
+        return None
+    weight, bias = (width / abs(observation.protocol.update_scale) for width in widths)
+    return weight.hypot(bias[..., None])
 
 
 def exact_reconstruction(

@@ -47,6 +47,7 @@ class MatchingAttack(AttackSpec):
     """Base class of attacks that run one search with `gleak.attacks.matching.parts.Parts`."""
 
     budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations"})
+    takes_intervals: ClassVar[bool] = True
 
     iterations: int = parameter(
         300, "budget of one victim, restarts included", source="CPL section 4.1", ge=1

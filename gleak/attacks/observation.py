@@ -92,6 +92,11 @@ class Observation:
         return self.batch_size == self.protocol.epochs == 1 and self.protocol.shows_gradient
 
     @property
+    def knows_intervals(self) -> bool:
+        """True if gradients are known in intervals, as after a step of Adam."""
+        return any(cell.is_interval for cell in self.cells.values())
+
+    @property
     def rounds(self) -> int:
         """Number of observed updates of each victim."""
         return len(next(iter(self.update.values()))[0])

@@ -14,8 +14,9 @@ from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.update import Granted, Update
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.matching.distances import SignCell, cells_of
+from gleak.attacks.matching.distances import cells_of
 from gleak.attacks.observation import Observation
+from gleak.attacks.observed_direction import as_gradient
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.lazy import torch
 from gleak.knowledge.loading import load_knowledge
@@ -261,43 +262,7 @@ def observation_of(
         secret=secret,
         knowledge={name: own.to(like).requires_grad_(False) for name, own in knowledge.items()},
     )
-    return without_decay(observed)
-
-
-def without_decay(observed: Observation) -> Observation:
-    """Return the observation with updates at the scale of one gradient, and without weight decay.
-
-    If the local training is linear, the mean direction of its steps is c g + k w, where g is the
-    gradient if it is the same in all steps, w are the broadcast parameters, and c and k depend on
-    the optimiser alone (`Protocol.gradient_response`, `Protocol.decay`). An attack that unrolls the
-    steps does the same with the mean direction of its samples.
-
-    Raises:
-        IncompatibleError: signs were sent, from which weight decay cannot be subtracted.
-    """
-    protocol = observed.protocol
-    if protocol.is_plain or not protocol.is_linear:
-        return observed
-    response, scale = protocol.gradient_response, protocol.update_scale
-    update = {name: value / response for name, value in observed.update.items()}
-    cells = {name: cell.scaled(1 / response) for name, cell in observed.cells.items()}
-    if protocol.decay:
-        if any(isinstance(cell, SignCell) for cell in cells.values()):
-            raise IncompatibleError(
-                f"clients with optimizer={protocol.optimizer} sent signs, from which weight decay "
-                "cannot be subtracted; use another defence, or leave out weight_decay"
-            )
-        for name, value in update.items():
-            parameters = observed.model.get_parameter(name)[None]
-            decay = observed.broadcast.get(name, parameters).to(value) * protocol.decay
-            decay = (decay * scale / response).expand_as(value)
-            if name in observed.sent:
-                decay = decay * observed.sent[name]
-            if name in observed.bases:
-                basis, flat = observed.bases[name], decay.flatten(3)
-                decay = (basis @ (basis.mT @ flat)).view_as(decay)
-            update[name] = value - decay
-    return replace(observed, update=update, cells=cells)
+    return as_gradient(observed)
 
 
 def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:

@@ -33,6 +33,12 @@ class ClientGroup(DefenseSpec):
                 f"its own samples, and attacks take the samples of {client} for one batch; leave "
                 "out batch_norm"
             )
+        if not client.protocol.optimizer.linear:
+            raise IncompatibleError(
+                f"defense {self}: the mean of the clients' steps by optimizer="
+                f"{client.protocol.optimizer} is no step on all samples, for which attacks take "
+                "it; use optimizer=sgd"
+            )
         samples, step = client.protocol.batch_size, client.protocol.mini_batch
         share, remainder = divmod(samples, self.clients)
         if remainder:

@@ -32,3 +32,11 @@ class Adagrad(ClientOptimizer):
         gradient = gradient + self.weight_decay * parameter
         total = moments[0] + gradient.square()
         return gradient / (root(total) + self.eps) / (1 + step * self.lr_decay), (total,)
+
+    def first_gradient(self, parameter: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
+        """Solve direction = gradient / (root + eps) for root = sqrt(start + gradient^2)."""
+        start, square = self.initial_accumulator_value, direction.square()
+        left = ((1 - direction.abs()) * (1 + direction.abs())).clamp_min(0)
+        linear = square * self.eps
+        root = (linear + (linear.square() + left * (start + linear * self.eps)).sqrt()) / left
+        return direction * (root + self.eps) - self.weight_decay * parameter

@@ -31,6 +31,10 @@ class Adaptive(ClientOptimizer):
         size = root(square) / (1 - self.beta2 ** (step + 1)) ** 0.5
         return unbiased / (size + self.eps), (mean, square)
 
+    def adapted_gradient(self, direction: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient from a first direction without weight decay."""
+        return direction * (self.eps / (1 - direction.abs()).clamp_min(0))
+
 
 @register("adam")
 class Adam(Adaptive):
@@ -46,6 +50,9 @@ class Adam(Adaptive):
         self, parameter: torch.Tensor, gradient: torch.Tensor, moments: Moments, step: int
     ) -> tuple[torch.Tensor, Moments]:
         return self.adapted(gradient + self.weight_decay * parameter, moments, step)
+
+    def first_gradient(self, parameter: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
+        return self.adapted_gradient(direction) - self.weight_decay * parameter
 
 
 @register("adamw")
@@ -63,3 +70,6 @@ class AdamW(Adaptive):
     ) -> tuple[torch.Tensor, Moments]:
         adapted, moments = self.adapted(gradient, moments, step)
         return adapted + self.weight_decay * parameter, moments
+
+    def first_gradient(self, parameter: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
+        return self.adapted_gradient(direction - self.weight_decay * parameter)

@@ -47,6 +47,17 @@ class ClientOptimizer(Spec):
             The direction, whose product with the learning rate is subtracted; and the state.
         """
 
+    def first_gradient(self, parameter: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient from the direction of the first step; of a nonlinear optimiser.
+
+        It is plus or minus infinity for a direction that no gradient has.
+
+        Args:
+            parameter: at which the gradient was computed, Shape (*shape).
+            direction: any shape that the parameter's can be broadcast to.
+        """
+        raise NotImplementedError
+
 
 def root(square: torch.Tensor) -> torch.Tensor:
     """Compute a square root whose first two derivatives are finite at zero."""

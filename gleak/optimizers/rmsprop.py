@@ -31,3 +31,7 @@ class RMSprop(ClientOptimizer):
         square = self.alpha * moments[0] + (1 - self.alpha) * gradient.square()
         buffer = self.momentum * moments[1] + gradient / (root(square) + self.eps)
         return buffer, (square, buffer)
+
+    def first_gradient(self, parameter: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
+        left = (1 - (1 - self.alpha) ** 0.5 * direction.abs()).clamp_min(0)
+        return direction * (self.eps / left) - self.weight_decay * parameter

@@ -108,3 +108,23 @@ def test_linear_optimisers_are_those_whose_directions_scale_with_gradients(name:
 def test_options_that_torch_refuses_are_refused(text: str) -> None:
     with pytest.raises(SpecError, match=r"nesterov needs momentum|beta1"):
         parse("client_optimizer", text)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "sgd"])
+def test_the_first_direction_gives_the_gradient(name: str) -> None:
+    for seed in range(4):
+        options = {**settings(name, seed), "eps": 1e-2}
+        given = "+".join(f"{key}={value}" for key, value in options.items())
+        optimizer = parse("client_optimizer", f"{name}+{given}")
+        parameter = torch.linspace(-1, 1, 40, dtype=torch.float64)
+        gradient = torch.randn(40, dtype=torch.float64)
+        direction, _ = optimizer.direction(parameter, gradient, optimizer.initial(parameter), 0)
+        found = optimizer.first_gradient(parameter, direction)
+        torch.testing.assert_close(found, gradient, rtol=1e-6, atol=1e-9)
+
+
+def test_a_direction_that_no_gradient_has_is_of_an_infinite_one() -> None:
+    direction, zero = torch.tensor([1.5, -1.5]), torch.zeros(2)
+    for name in ("adam", "adagrad", "rmsprop+alpha=0"):
+        found = parse("client_optimizer", name).first_gradient(zero, direction)
+        assert found.tolist() == [torch.inf, -torch.inf]

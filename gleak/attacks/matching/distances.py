@@ -241,6 +241,9 @@ class ProfileLikelihood(EstimatedScale):
 class QuantisationCell(ABC):
     """Code of one parameter of V victims; its fields are tensors of Shape (V, R), or (V)."""
 
+    is_interval: ClassVar[bool] = False
+    """True if the code consists of the interval of each value."""
+
     def at(self, index: Any) -> Self:
         """Return the code of some victims or rounds; an index of the axes (V, R)."""
         return self._each(lambda value: value[index])
@@ -317,6 +320,52 @@ class RandomCell(QuantisationCell):
 
 
 @dataclass(frozen=True)
+class IntervalCell(QuantisationCell):
+    """Values in known intervals, whose ends may be infinite; Shape (V, R, *shape), or (V, *shape).
+
+    A value outside of its interval counts by its squared distance, relative to the mean square.
+    """
+
+    is_interval: ClassVar[bool] = True
+
+    low: torch.Tensor
+    high: torch.Tensor
+
+    @property
+    def middle(self) -> torch.Tensor:
+        """Middle of each interval, or its finite end, or zero."""
+        finite = [end.where(end.isfinite(), 0) for end in (self.low, self.high)]
+        return sum(finite) / (self.low.isfinite() & self.high.isfinite()).add(1)
+
+    @property
+    def width(self) -> torch.Tensor:
+        """Width of each interval; infinite without both ends."""
+        return self.high - self.low
+
+    @property
+    def empty(self) -> torch.Tensor:
+        """True where an interval contains no number, as it begins or ends at the wrong infinity."""
+        return (self.low == torch.inf) | (self.high == -torch.inf)
+
+    def widened(self) -> Self:
+        """Return the same intervals, those that are empty extended to zero."""
+        low = self.low.where(self.low < torch.inf, 0)
+        return replace(self, low=low, high=self.high.where(self.high > -torch.inf, 0))
+
+    def scaled(self, factor: float) -> Self:
+        ends = (self.low * factor, self.high * factor)
+        low, high = ends if factor > 0 else ends[::-1]
+        return replace(self, low=low, high=high)
+
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        mean_square = target.square().mean(1, keepdim=True).clamp_min(FLOOR)
+        return self.residual(gradient, target).square() / mean_square
+
+    def residual(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return gradient - gradient.clamp(rows(self.low), rows(self.high))
+
+
+@dataclass(frozen=True)
 class SignCell(QuantisationCell):
     """Signs, which have no unit: any magnitude is possible.
 
@@ -358,7 +407,7 @@ class CodedPiece(FormedPiece):
 
     def follows(self, residual: torch.Tensor) -> torch.Tensor | None:
         """Return ones outside of the cells; None: every value has an error."""
-        certain = isinstance(self.cell, NearestCell | ClippedCell)
+        certain = isinstance(self.cell, NearestCell | ClippedCell | IntervalCell)
         return residual.sign().abs() if certain else None
 
 

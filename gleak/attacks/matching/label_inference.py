@@ -2,8 +2,9 @@
 
 Labels are counted as follows. With cross-entropy the classifier's gradients are
 W = sum_i (p_i - e_i) x_i^T / N and b = sum_i (p_i - e_i) / N, where x_i are the inputs of the
-classifier, p_i its probabilities and e_i the one-hot labels. If all n_j inputs of class j were
-equal, x_j, then W = A^T diag(n) X / N and b = A^T n / N, with a row p_j - e_j of A for each class.
+classifier, p_i its probabilities and e_i the one-hot labels, smoothed if the clients smooth them.
+If all n_j inputs of class j were equal, x_j, then W = A^T diag(n) X / N and b = A^T n / N, with a
+row p_j - e_j of A for each class.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
+from gleak.models.differentiation import smoothed
 from gleak.models.layer_search import Classifier, find_classifier, last_dense_input
 from gleak.models.parameters import trained_parameters
 
@@ -97,6 +99,19 @@ def classifier_gradient(classifier: Classifier, update: dict[str, torch.Tensor])
     raise _frozen(classifier)
 
 
+def label_scores(
+    observation: Observation, classifier: Classifier, update: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """Compute `classifier_gradient` without what smoothing of labels adds to all biases alike.
+
+    Only a label of the batch then makes an entry negative; Shape (V, classes).
+    """
+    scores, share = classifier_gradient(classifier, update), observation.protocol.label_smoothing
+    if share is None or classifier.bias not in update:
+        return scores
+    return scores + share / observation.classes
+
+
 def lowest_of_rows(classifier: Classifier, update: dict[str, torch.Tensor]) -> torch.Tensor:
     """Compute the minimum of each row of the weight gradient, Shape (V, classes).
 
@@ -166,6 +181,7 @@ class ClassifierGradients:
     Args:
         weight, bias: their gradients; Shape (classes, F) and (classes).
         layer_weight, layer_bias: as broadcast.
+        smoothing: share of labels that is spread over all classes.
         one_sign: True if its inputs are never negative.
         sparse: True if many of its inputs are zero.
     """
@@ -174,8 +190,14 @@ class ClassifierGradients:
     bias: torch.Tensor
     layer_weight: torch.Tensor
     layer_bias: torch.Tensor
+    smoothing: float | None
     one_sign: bool
     sparse: bool
+
+    @property
+    def one_hot(self) -> torch.Tensor:
+        """Label of each class as clients have it; Shape (classes, classes)."""
+        return smoothed(torch.eye(len(self.bias), dtype=torch.double), self.smoothing)
 
     def probabilities(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute probabilities from inputs; Shape (K, F) to (K, classes)."""
@@ -204,12 +226,14 @@ def count_labels(gradients: ClassifierGradients, samples: int) -> np.ndarray:
         the repetition is ours.
     """
     # only a label of the batch makes an entry of b, or of W where inputs are not negative, negative
-    read = gradients.weight if gradients.one_sign else gradients.bias[:, None]
-    values, least_bias = read.amin(1), -ROUNDING * gradients.bias.abs().max()
-    certain = ((values < -ROUNDING * read.abs().max()) | (gradients.bias < least_bias)).numpy()
+    bias = gradients.bias + (gradients.smoothing or 0.0) / len(gradients.bias)
+    reads_weight = gradients.one_sign and not gradients.smoothing
+    read = gradients.weight if reads_weight else bias[:, None]
+    values, least_bias = read.amin(1), -ROUNDING * bias.abs().max()
+    certain = ((values < -ROUNDING * read.abs().max()) | (bias < least_bias)).numpy()
     if certain.sum() > samples:
         certain = np.isin(np.arange(len(certain)), values.argsort()[:samples].numpy())
-    candidates = certain if gradients.one_sign and gradients.sparse else np.ones_like(certain)
+    candidates = certain if reads_weight and gradients.sparse else np.ones_like(certain)
     counts = certain.astype(int)
     if counts.sum() < samples:
         chosen = np.flatnonzero(candidates if candidates.any() else ~candidates)
@@ -221,7 +245,7 @@ def _count_among(
     gradients: ClassifierGradients, samples: int, chosen: np.ndarray, least: np.ndarray
 ) -> np.ndarray:
     """Estimate the counts, with lower bounds, of K chosen classes if all others are absent."""
-    one_hot = torch.eye(len(gradients.bias), dtype=torch.double)[chosen]
+    one_hot = gradients.one_hot[chosen]
     target = (samples * gradients.bias).numpy()
     inputs = gradients.possible((gradients.weight / gradients.bias[:, None])[chosen])
     for repetition in range(ITERATIONS + 1):
@@ -310,6 +334,7 @@ def infer_by_counts(
             bias=entries.cpu().double(),
             layer_weight=layer,
             layer_bias=offset,
+            smoothing=observation.protocol.label_smoothing,
             one_sign=bool((features >= 0).all()),
             sparse=bool((features == 0).double().mean() > SPARSE),
         )
@@ -345,7 +370,7 @@ def inferred_labels(
         labels = infer_by_sign(lowest_of_rows(classifier, gradients), samples)
     else:
         infer = infer_by_sign if rule == "sign" else infer_by_argmin
-        labels = infer(classifier_gradient(classifier, gradients), samples)
+        labels = infer(label_scores(observation, classifier, gradients), samples)
     return labels.sort(1).values
 
 
@@ -386,6 +411,7 @@ def labels_of_samples(
         features = torch.nn.functional.pad(entry.embeddings, (0, 1), value=1).double().cpu()
         sums = torch.cat([weight, bias[:, None]], 1).double().cpu()
         factors = torch.linalg.lstsq(features.T, sums.T, driver="gelsd").solution
-        expected = logits.softmax(1).double().cpu()[:, None] - torch.eye(observation.classes)
+        one_hot = smoothed(torch.eye(observation.classes), observation.protocol.label_smoothing)
+        expected = logits.softmax(1).double().cpu()[:, None] - one_hot
         found.append(torch.cosine_similarity(factors[:, None], expected, dim=2).argmax(1))
     return torch.stack(found)

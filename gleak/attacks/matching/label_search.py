@@ -9,6 +9,7 @@ from gleak.attacks.matching.label_inference import (
     classifier_gradient,
     classifier_of,
     inferred_labels,
+    label_scores,
 )
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
@@ -37,13 +38,14 @@ def labels_by_rule(observation: Observation) -> tuple[torch.Tensor, torch.Tensor
     try:
         labels = inferred_labels("auto", observation, observed)
         classifier = classifier_of(observation)
-        scores = classifier_gradient(classifier, observed)
+        scores = label_scores(observation, classifier, observed)
     except IncompatibleError:
         return torch.zeros(observation.victims, observation.batch_size).long(), unsure
     whole = observed.keys() - {*observation.sent, *observation.cells, *observation.bases}
     if observation.batch_size > 1 or classifier.bias not in whole:
         return labels, unsure
-    balanced = scores.sum(1).abs() <= UNBALANCED * scores.amin(1).abs()
+    sums = classifier_gradient(classifier, observed).sum(1)
+    balanced = sums.abs() <= UNBALANCED * scores.amin(1).abs()
     return labels, ((scores < 0).sum(1) == 1) & balanced
 
 

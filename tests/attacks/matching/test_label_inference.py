@@ -103,13 +103,14 @@ class HeadFirst(nn.Module):
 
 
 def seen(
-    model: nn.Module, labels: list[list[int]], inputs: Tensor | None = None, **options: str
+    model: nn.Module, labels: list[list[int]], inputs: Tensor | None = None, **options: Any
 ) -> tuple[SimpleNamespace, dict[str, Tensor]]:
     """Return the observation of clients with these labels, and their gradients."""
     count, samples = len(labels), len(labels[0])
     stream = torch.Generator().manual_seed(1)
     held = torch.rand(count, samples, *SHAPE, generator=stream) if inputs is None else inputs
     client, told = parse("client", "fedsgd"), torch.tensor(labels)
+    client = client.model_copy(update={"label_smoothing": options.get("label_smoothing")})
     sent = [client.compute(model, *batch) for batch in zip(held, told, strict=True)]
     update = {name: torch.cat([each[name] for each in sent]) for name in sent[0]}
     observation = SimpleNamespace(
@@ -140,6 +141,17 @@ def test_unused_heads_do_not_mislead_and_a_frozen_one_is_refused(rule: str):
     fault = r"no gradient of the classifier, layer 'head'.*labels=known"
     with pytest.raises(IncompatibleError, match=fault):
         inferred_labels(rule, observation, trained)
+
+
+REPEATED = [[3, 1, 3, 8], [0, 0, 9, 0]]
+
+
+@pytest.mark.parametrize("rule", ["argmin", "counts", "auto"])
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_labels_that_clients_smooth_are_counted(rule: str, share: float):
+    observation, update = seen(fresh(HeadFirst), REPEATED, label_smoothing=share)
+    expected = [sorted(labels) for labels in REPEATED]
+    assert inferred_labels(rule, observation, update).tolist() == expected
 
 
 def weight_of(wrap: Callable[[nn.Linear], nn.Module]) -> Callable[[], nn.Module]:

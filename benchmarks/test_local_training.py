@@ -22,7 +22,7 @@ from gleak.core.registry import parse
 from gleak.runtime.device import prepare_cpu
 
 SHAPE, CLASSES, BATCHES, REPEATS = (3, 32, 32), 10, 10, 5
-MODELS = {"lenet": 100, "resnet20+width=8": 25}
+MODELS = {"lenet": 100, "resnet20": 10}
 """Local steps by model: time grows linearly in them, so the larger one takes fewer."""
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "sgd~momentum=0.9": lambda values: SGD(values, lr=1e-3, momentum=0.9),

@@ -94,6 +94,8 @@ def test_clients_have_an_optimizer_and_what_belongs_to_it(resolved: Resolve) -> 
         "sgd": "fedavg+local_steps=2",
         "adam": "fedavg+local_steps=2+optimizer=adam",
     }
+    kept = resolved(client={"optimizer": "adam"}, vary={"state": ["zero", "kept"]})
+    assert specs_of(varying(kept))["kept"] == "fedavg+optimizer=adam+state=kept"
     with pytest.raises(SpecError, match=r"client: .*unknown client_optimizer .adma.; did you mean"):
         resolved(client={"optimizer": "adma"})
 

@@ -39,6 +39,11 @@ def test_fields_are_recorded_and_clients_with_others_are_named(tmp_path: Path) -
     assert recorded_fields(paths[:1]) == {"local_lr": "0.1"}
     with pytest.raises(ArtifactError, match=r"client-b\.safetensors: local_lr is 0\.2, but 0\.1"):
         recorded_fields(paths)
+    cosine = client(tmp_path, "c", local_lr="0.1", schedule="cosine")
+    with pytest.raises(
+        ArtifactError, match=r"client-c.*: schedule is cosine, but None in client-a"
+    ):
+        recorded_fields([paths[0], cosine])
 
 
 def test_the_rounds_of_a_training_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:

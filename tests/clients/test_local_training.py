@@ -195,3 +195,28 @@ def test_a_defence_of_every_samples_gradient_is_refused_beside_what_it_does_not_
 def test_a_list_of_rates_that_does_not_fit_the_steps_is_refused() -> None:
     with pytest.raises(SpecError, match="2 factors, not 3"):
         parse("client", "fedavg+local_steps=3+schedule=listed~values=1x2")
+
+
+@pytest.mark.parametrize("name", ["sgd", "sgd+momentum=0.9+nesterov=true", "adamw", "rmsprop"])
+def test_steps_in_place_are_the_steps(name: str) -> None:
+    """And change neither gradients nor the broadcast parameters."""
+    protocol = Protocol(
+        local_steps=4,
+        local_lr=0.1,
+        optimizer=parse("client_optimizer", name),
+        schedule=parse("schedule", "cosine"),
+        clip_norm=1.0,
+        proximal=0.5,
+    )
+    start = {"a": torch.rand(3, 2), "b": torch.rand(4)}
+    training = LocalTraining.of(protocol, start)
+    moving = replace(training, parameters={key: value.clone() for key, value in start.items()})
+    kept = {key: value.clone() for key, value in start.items()}
+    for _ in range(protocol.local_steps):
+        gradients = {key: torch.randn_like(value) for key, value in start.items()}
+        given = {key: value.clone() for key, value in gradients.items()}
+        training, moving = training.after(gradients), moving.moved(gradients)
+        torch.testing.assert_close(gradients, given, rtol=0, atol=0)
+    torch.testing.assert_close(moving.parameters, training.parameters)
+    torch.testing.assert_close(moving.mean_direction, training.mean_direction)
+    torch.testing.assert_close(moving.start, kept, rtol=0, atol=0)

@@ -51,7 +51,9 @@ def test_training_is_captured_where_it_happens(followed: tuple[Project, str]) ->
     errors = [float(error) for error in re.findall(r"true samples: (\S+)", printed)]
     assert max(errors) < 1e-4
     captured = Update.read(project.root / "data/captures/local/update.h5")
-    assert (captured.protocol.local_steps, captured.protocol.local_lr) == (5, 0.05)
+    protocol = captured.protocol
+    assert (protocol.local_steps, protocol.local_lr) == (5, 0.05)
+    assert (str(protocol.optimizer), str(protocol.schedule)) == ("sgd+momentum=0.9", "cosine")
 
 
 def test_captured_cells_stand_in_a_study(followed: tuple[Project, str]) -> None:

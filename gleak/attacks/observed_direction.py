@@ -23,43 +23,35 @@ LEAST_SIZE = 0.5
 def as_gradient(observed: Observation) -> Observation:
     """Return the observation with gradients in place of the directions of steps, where possible.
 
-    Those of linear training are converted by `without_decay`, and that of one step of another
-    optimiser from a state of zeros by `first_step`, if from an unknown one by `of_unknown_state`.
-    The norm of one gradient that was clipped is unknown, as after a defence that clips.
+    Directions of linear training are converted by `without_decay`. Momentum of earlier steps on the
+    same samples is nearly a multiple of their gradient: after a step from an unknown state this is
+    known up to a factor, as is one whose norm was clipped. Of other optimisers one step from a
+    state of zeros is converted by `first_step`, and all others by `of_signs`, unless they were sent
+    as products of matrices.
     """
     protocol = observed.protocol
-    if protocol.state is not None:
-        return of_unknown_state(observed)
-    if protocol.shows_gradient and protocol.clip_norm is not None:
-        protocol = replace(protocol, clip_norm=None, clipping=protocol.clipping or "update")
-        observed = replace(observed, protocol=protocol)
-    if protocol.is_plain:
-        return observed
-    if protocol.is_linear:
+    if protocol.optimizer.linear:
+        unknown = protocol.shows_gradient and protocol.clip_norm is not None
+        if unknown or protocol.state is not None:
+            return _of_unknown_factor(observed)
+        if protocol.is_plain or not protocol.is_linear:
+            return observed
         return without_decay(observed)
-    unconverted = protocol.optimizer.linear or _is_unconverted(observed)
-    return observed if unconverted else first_step(observed)
+    if observed.bases:
+        return observed
+    changed = bool(observed.cells) or protocol.clipping is not None
+    single = protocol.local_steps == 1 and protocol.state is None
+    return first_step(observed) if single and not changed else of_signs(observed)
 
 
-def _is_unconverted(observed: Observation) -> bool:
-    """Return True if the direction of an optimiser that is not linear remains as it is."""
-    return observed.protocol.local_steps > 1 or bool(observed.bases)
-
-
-def of_unknown_state(observed: Observation) -> Observation:
-    """Return the observation of steps from a state that the server does not know.
-
-    Momentum of earlier steps on the same samples is nearly a multiple of their gradient, so that
-    directions are known up to a factor. One step of another optimiser tells signs.
-    """
+def _of_unknown_factor(observed: Observation) -> Observation:
+    """Return the observation of steps that a client may have scaled."""
     protocol = observed.protocol
-    plain = replace(protocol, state=None, optimizer=PLAIN)
-    if not protocol.optimizer.linear:
-        signs = replace(observed, protocol=plain)
-        return observed if _is_unconverted(observed) else _of_signs(signs)
-    one = protocol.local_steps == 1
-    scaled = replace(plain if one else protocol, clipping=protocol.clipping or "update")
-    return replace(observed, protocol=scaled)
+    stated = replace(protocol, clipping=protocol.clipping or "update")
+    if protocol.state is None:
+        return as_gradient(replace(observed, protocol=replace(stated, clip_norm=None)))
+    one = stated.of_one_step() if protocol.local_steps == 1 else stated
+    return replace(observed, protocol=one)
 
 
 def without_decay(observed: Observation) -> Observation:
@@ -105,12 +97,10 @@ def first_step(observed: Observation) -> Observation:
     update becomes the middle of the interval, or its finite end, or the sign.
     """
     protocol = observed.protocol
-    plain = replace(observed, protocol=replace(protocol, optimizer=PLAIN))
-    if observed.cells or protocol.clipping is not None:
-        return _of_signs(plain)
     cells = {name: _interval(observed, name) for name in observed.update}
     if _impossible_share(cells.values()) > IMPOSSIBLE:
-        return _of_signs(plain)
+        return of_signs(observed)
+    plain = replace(observed, protocol=replace(protocol, optimizer=PLAIN))
     scaled = {name: cell.widened().scaled(protocol.update_scale) for name, cell in cells.items()}
     return replace(plain, update={k: cell.middle for k, cell in scaled.items()}, cells=scaled)
 
@@ -140,20 +130,27 @@ def _impossible_share(cells: Iterable[IntervalCell]) -> float:
     return float(torch.cat([cell.empty.flatten() for cell in cells]).double().mean())
 
 
-def _of_signs(observed: Observation) -> Observation:
-    """Return the observation of signs; small values, unless signs were sent, count as not sent."""
-    scale = observed.protocol.update_scale
+def of_signs(observed: Observation) -> Observation:
+    """Return the observation of the signs of one gradient, those of the mean direction.
+
+    Small values, unless signs were sent, count as not sent. Directions of several steps of Adam
+    change so little with the samples that a search through all steps does not move: signs of one
+    show more (docs/results/clients.md).
+    """
+    one = observed.protocol.of_one_step()
     large = {
         name: (value.abs() >= LEAST_SIZE * _root_mean_square(value)).to(value)
         * observed.sent.get(name, 1)
         for name, value in observed.update.items()
         if not isinstance(observed.cells.get(name), SignCell)
     }
+    size = abs(one.update_scale)
     return replace(
         observed,
-        update={name: value.sign() * abs(scale) for name, value in observed.update.items()},
+        update={name: value.sign() * size for name, value in observed.update.items()},
         sent={**observed.sent, **large},
         cells={name: SignCell() for name in observed.update},
+        protocol=one,
     )
 
 

@@ -162,7 +162,8 @@ def test_momentum_of_an_earlier_round_is_a_factor(make_photo_case: Make) -> None
     assert (along.norm(dim=1) / expected.norm(dim=1)).min() > 1.8
 
 
-def test_a_step_from_an_unknown_state_of_adam_tells_signs(make_case: Make) -> None:
-    client = f"{CLIENT}+optimizer=adam+state=kept"
+@pytest.mark.parametrize("training", ["state=kept", "local_steps=3", "local_steps=2+state=kept"])
+def test_other_steps_of_adam_tell_signs(make_case: Make, training: str) -> None:
+    client = f"{CLIENT}+optimizer=adam+{training}"
     seen, _ = make_case(parse("attack", "map"), client=client)
     assert all(isinstance(cell, SignCell) for cell in seen.cells.values())

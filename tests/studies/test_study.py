@@ -208,7 +208,7 @@ def test_faults_name_file_study_and_place(tmp_path: Path, place: str, value: Any
     ("level", "spec", "error", "fault"),
     [
         ("defense", "topk+keep=1.5", SpecError, "axis 'defense': .*'keep' = '1.5': .*less than"),
-        ("client", "fedavg+mini_batch=3", SpecError, "axis 'client': .*3 samples .* epochs over"),
+        ("client", "fedavg+mini_batch=3", SpecError, "axis .client.: .*mini_batch=3 is more than"),
         ("attack", "cpl+start=red", IncompatibleError, "start red needs images of 3 channels"),
         ("attack", "aono", IncompatibleError, "aono .* dense, but model lenet begins with a conv"),
     ],

@@ -38,7 +38,7 @@ def _candidates(factors: Sequence[float]) -> Iterator[Schedule]:
         return
     steps, last = len(factors), factors[-1]
     change = next((k for k, factor in enumerate(factors) if not _close([factor], [1])), None)
-    if change is not None and factors[change] > 0:
+    if change is not None and 0 < factors[change] <= 1:
         yield Step(every=change, factor=_rounded(factors[change]))
     settled = next(k for k in range(steps) if _close(factors[k:], [last] * (steps - k)))
     slope = factors[1] - 1

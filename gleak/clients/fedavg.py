@@ -152,7 +152,7 @@ class FedAvg(ClientSpec):
                 f"mini_batch={self.samples_per_step} is more than the {self.samples_per_round} "
                 "samples of an update; leave it out for steps of all samples"
             )
-        self.schedule.factors(self.local_steps)
+        self.schedule.check(self.local_steps)
         return self
 
     def compute(

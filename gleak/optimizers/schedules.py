@@ -12,6 +12,10 @@ from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 
 
+MOST = 100_000
+"""Largest number of steps whose factors are listed."""
+
+
 class Schedule(Spec):
     """Factors of the learning rate, one for each local step."""
 
@@ -20,6 +24,9 @@ class Schedule(Spec):
     @abstractmethod
     def factors(self, steps: int) -> list[float]:
         """Return the factors of the learning rate in a round of so many steps."""
+
+    def check(self, steps: int) -> None:
+        """Raise `ValueError` if the schedule is not of so many steps."""
 
 
 @register("constant")
@@ -66,7 +73,7 @@ class Step(Schedule):
     source = "torch.optim.lr_scheduler.StepLR"
 
     every: int = parameter(1, "steps between changes", ge=1)
-    factor: float = parameter(0.1, "of each change", source="torch", gt=0)
+    factor: float = parameter(0.1, "of each change", source="torch", gt=0, le=1)
 
     def factors(self, steps: int) -> list[float]:
         return [self.factor ** (step // self.every) for step in range(steps)]
@@ -89,6 +96,8 @@ class Listed(Schedule):
             ) from None
         if not all(0 <= factor < math.inf for factor in factors):
             raise ValueError(f"values={self.values!r}: expected finite numbers, none below zero")
+        if not any(factors):
+            raise ValueError(f"values={self.values!r}: expected one above zero, else nothing moves")
         return self
 
     @classmethod
@@ -104,16 +113,17 @@ class Listed(Schedule):
         return cls(values="_".join(texts))
 
     def factors(self, steps: int) -> list[float]:
-        """Return the factors.
+        self.check(steps)
+        return self._factors()
 
-        Raises:
-            ValueError: they are not of so many steps.
-        """
+    def check(self, steps: int) -> None:
         factors = self._factors()
         if len(factors) != steps:
             raise ValueError(f"schedule {self} has {len(factors)} factors, not {steps}")
-        return factors
 
     def _factors(self) -> list[float]:
-        runs = [text.partition("x") for text in self.values.split("_")]
-        return [float(factor) for factor, _, count in runs for _ in range(int(count or 1))]
+        parts = [text.partition("x") for text in self.values.split("_")]
+        runs = [(float(factor), int(count or 1)) for factor, _, count in parts]
+        if sum(count for _, count in runs) > MOST:
+            raise ValueError(f"more than {MOST} steps")
+        return [factor for factor, count in runs for _ in range(count)]

@@ -153,9 +153,9 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
                 ("fedavg+local_step=2", "did you mean 'local_steps'"),
                 ("fedavg+sends=weights+local_lr=1e-60", "field 'local_lr' = '1e-60': "),
                 ("fedavg+sends=weights", "local_lr is missing, by which a difference of weights"),
-                ("fedavg+batch_size=3+mini_batch=2+local_steps=3", "mini_batch"),
+                ("fedavg+batch_size=3+mini_batch=4+local_steps=3", "mini_batch=4 is more than"),
                 (gleak.Protocol(local_lr=-1), "field 'local_lr' = -1"),
-                (gleak.Protocol(local_steps=2, mini_batch=3, batch_size=5), "whole number of"),
+                (gleak.Protocol(local_steps=2, mini_batch=6, batch_size=5), "mini_batch=6"),
                 (5, "expected the spec of kind client"),
             ]
         ],

@@ -121,7 +121,7 @@ def test_labels_alone_are_left_where_samples_are_known(make_case: Make) -> None:
         ("lenet", "fedsgd", "begins with a convolution"),
         ("mlp", "fedsgd", "activation=sigmoid; use activation=relu"),
         ("fc2+hidden=4", "fedsgd+batch_size=5", "5 and 4"),
-        ("fc2", "fedavg+local_steps=2", "mean of 2"),
+        ("fc2", "fedavg+local_steps=2", "does not determine"),
     ],
 )
 def test_what_it_cannot_serve_is_refused_before_any_work(

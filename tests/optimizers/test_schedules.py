@@ -50,7 +50,7 @@ def test_listed_factors_are_read_back() -> None:
         schedule.factors(5)
 
 
-@pytest.mark.parametrize("values", ["1_x", "-1", "nan", "1x2x3"])
+@pytest.mark.parametrize("values", ["1_x", "-1", "nan", "1x2x3", "0_0", "1x9999999999"])
 def test_lists_of_anything_else_are_refused(values: str) -> None:
     with pytest.raises(SpecError, match="expected"):
         parse("schedule", f"listed+values={values}")

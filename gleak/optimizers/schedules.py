@@ -11,7 +11,6 @@ from pydantic import model_validator
 from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
 
-
 MOST = 100_000
 """Largest number of steps whose factors are listed."""
 

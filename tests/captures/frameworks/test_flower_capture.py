@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -59,9 +58,7 @@ def test_a_round_is_written_with_its_optimizer_and_samples(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["round-2"]
     assert [path.stem for path in files.sent] == ["client-5", "client-6"]
     fields = {"batch_size": "8", "local_lr": "0.1", "local_steps": "2", "mini_batch": "4"}
-    assert recorded_fields(files.sent) == fields
-    with safe_open(files.sent[0], framework="pt") as file:
-        assert file.metadata()["optimizer"] == "sgd~momentum=0.9"
+    assert recorded_fields(files.sent) == {**fields, "optimizer": "sgd~momentum=0.9"}
     sent = replies[-1].content["arrays"].to_torch_state_dict()
     for name, value in load_file(files.sent[1]).items():
         assert torch.equal(value, sent[name])

@@ -101,7 +101,7 @@ def test_a_training_in_the_clients_process_is_recorded(tmp_path: Path) -> None:
     task.send(CapturingFilter(str(tmp_path)), **{MetaKey.NUM_STEPS_CURRENT_ROUND: 7})
     files = RoundFolder(tmp_path / "round-0").files()
     fields = {"batch_size": "8", "local_lr": "0.1", "local_steps": "2", "mini_batch": "4"}
-    assert recorded_fields(files.sent) == fields
+    assert recorded_fields(files.sent) == {**fields, "optimizer": "sgd~momentum=0.9"}
     np.testing.assert_allclose(load_file(files.truth[0])["labels"], samples()[1])
 
 

@@ -30,6 +30,8 @@ class Private(Artifact):
             every round uses all.
         drift: Shape (V), relative distance of the local steps from one step on the whole batch (see
             `gleak.simulation.victims`); absent for clients of one step.
+        epoch_change: Shape (V), relative distance of a sample's updates in its first and its last
+            epoch (see `gleak.simulation.victims`); absent for clients of one round.
         noise_multipliers: Shape (V, S), standard deviation of the noise of each local step of all
             rounds, relative to the step's sensitivity to one sample; absent without such noise.
         perturbation: Shape (V, R), relative change of each update by the defence (see
@@ -48,6 +50,7 @@ class Private(Artifact):
     embeddings: np.ndarray | None = array("victim sample embedding", "activation", optional=True)
     rounds: np.ndarray | None = array("victim round member", "sample", "int", optional=True)
     drift: np.ndarray | None = array("victim", "relative error", optional=True)
+    epoch_change: np.ndarray | None = array("victim", "relative error", optional=True)
     noise_multipliers: np.ndarray | None = array("victim step", "sensitivity", optional=True)
     perturbation: np.ndarray | None = array("victim round", "relative error", optional=True)
     sent_bytes: np.ndarray | None = array("victim round", "byte", optional=True)

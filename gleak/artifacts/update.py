@@ -25,8 +25,9 @@ class Update(Artifact):
     Args:
         update: encoded values of each parameter; decoded Shape (V, R, *shape).
         protocol: how the clients trained; stored as attributes of the root.
-        broadcast: for each parameter, its value broadcast before each round, Shape (R, *shape);
-            absent if one round was observed, before which it was the model of the cell.
+        broadcast: for each parameter, and each buffer of real numbers, its value broadcast before
+            each round, Shape (R, *shape); absent if one round was observed, before which it was the
+            model of the cell.
     """
 
     format: ClassVar[str] = "gleak/update"

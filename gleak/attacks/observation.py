@@ -10,7 +10,7 @@ import numpy as np
 
 from gleak.artifacts.protocol import Protocol
 from gleak.core.lazy import torch
-from gleak.models.parameters import independent_copy
+from gleak.models.parameters import broadcast_state, independent_copy
 from gleak.runtime.checkpointing import Journal
 
 
@@ -109,9 +109,9 @@ class Observation:
         index = (slice(None), slice(number, number + 1))
         model = independent_copy(self.model)
         device = next(model.parameters()).device
-        for name, parameter in model.named_parameters():
+        for name, value in broadcast_state(model).items():
             if name in self.broadcast:
-                parameter.data = self.broadcast[name][number].to(device, copy=True)
+                value.data = self.broadcast[name][number].to(device, copy=True)
         return replace(
             self,
             update={name: value[index].to(device) for name, value in self.update.items()},

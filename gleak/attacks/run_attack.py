@@ -23,7 +23,7 @@ from gleak.knowledge.loading import load_knowledge
 from gleak.models.batch_norm import run_by_clients
 from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
-from gleak.models.parameters import check_trained, trained_parameters
+from gleak.models.parameters import broadcast_state, check_trained, trained_parameters
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
 from gleak.runtime.device import choose_device, device_name
 from gleak.runtime.provenance import load
@@ -241,7 +241,7 @@ def observation_of(
     received = _tensors({name: own.decode() for name, own in update.update.items()}, storage)
     masks = {name: own.sent() for name, own in update.update.items()}
     broadcasts = _tensors(update.broadcast or {}, storage)
-    _check_broadcast(broadcasts, trained, update.rounds, where.partition(":")[0])
+    _check_broadcast(broadcasts, network, trained, update.rounds, where.partition(":")[0])
     observed = Observation(
         update={name: value.to(trained[name].dtype) for name, value in received.items()},
         sent=_tensors({k: mask for k, mask in masks.items() if mask is not None}, storage),
@@ -284,7 +284,8 @@ def _per_victim(granted: Granted, victims: int, like: torch.Tensor) -> torch.Ten
 
 def _check_broadcast(
     broadcasts: Mapping[str, torch.Tensor],
-    trained: Mapping[str, torch.Tensor],
+    network: torch.nn.Module,
+    trained: Collection[str],
     rounds: int,
     where: str,
 ) -> None:
@@ -293,9 +294,11 @@ def _check_broadcast(
         raise ArtifactError(
             f"{where}: has {rounds} rounds, but no /broadcast with the parameters before each"
         )
-    for name, parameter in trained.items() if broadcasts else ():
+    state = broadcast_state(network)
+    known = state.keys() & {*trained, *broadcasts} if broadcasts else ()
+    for name in sorted(known):
         shape = tuple(broadcasts[name].shape) if name in broadcasts else None
-        expected = (rounds, *parameter.shape)
+        expected = (rounds, *state[name].shape)
         if shape != expected:
             raise ArtifactError(
                 f"{where}: /broadcast/{name} has shape {shape}, expected {expected}; use the "

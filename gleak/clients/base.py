@@ -86,6 +86,10 @@ class ClientSpec(Spec):
         """Factor of the mean update that the server subtracts between rounds."""
         return 0.0
 
+    def training_before(self, number: int) -> Spec | None:
+        """Return the training by which others change the network before round ``number``."""
+        return None
+
     def round_positions(self, generator: torch.Generator) -> list[torch.Tensor]:
         """Return the positions of the samples of each round, Shape (B); by default all samples."""
         return [torch.arange(self.batch_size)]

@@ -20,7 +20,7 @@ from gleak.clients.gradient_descent import (
 from gleak.clients.local_training import epoch_batches, steps_of_epoch
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
-from gleak.core.spec import FILE_NAME, parameter
+from gleak.core.spec import FILE_NAME, Spec, parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.parameters import Tensors, trained_parameters
 from gleak.optimizers.base import ClientOptimizer
@@ -209,7 +209,8 @@ class Epochs(FedAvg):
     In each round every client sends an update computed from some of its samples; then the server
     takes a step of ``server_lr`` along the mean gradient, by default that of federated averaging,
     and broadcasts again. The samples are partitioned anew in every epoch, so the updates of a
-    sample are computed together with other samples, at other parameters.
+    sample are computed together with other samples, at other parameters. Between two epochs other
+    clients may train the network, on the train split (``between=central~epochs=1``).
     """
 
     source = "AGIC section IV-B"
@@ -224,6 +225,12 @@ class Epochs(FedAvg):
         "parameters",
         source="McMahan et al. 2017",
         ge=0,
+    )
+    between: Annotated[Spec, nested("training")] | None = parameter(
+        None,
+        "training of the network by other clients between two epochs; none: it moves by these "
+        "clients' updates alone",
+        source="AGIC section V-D: an epoch",
     )
 
     @property
@@ -249,6 +256,10 @@ class Epochs(FedAvg):
                 f"augmentation={self.augmentation} draws anew for every update, so that there are "
                 "no samples to recover from all; use client fedavg"
             )
+        if self.between is not None and not callable(getattr(self.between, "fit", None)):
+            raise ValueError(
+                f"between={self.between} does not train a network further; use central or federated"
+            )
         if self.batch_size % self.samples_per_round:
             raise ValueError(
                 f"update_size={self.update_size} does not divide batch_size={self.batch_size}, the "
@@ -261,6 +272,10 @@ class Epochs(FedAvg):
         averaging = self.local_lr * sum(self.protocol.factors)
         rate = averaging if self.server_lr is None else self.server_lr
         return rate / self.protocol.update_scale
+
+    def training_before(self, number: int) -> Spec | None:
+        begins = number > 0 and number % (self.batch_size // self.samples_per_round) == 0
+        return self.between if begins else None
 
     def round_positions(self, generator: torch.Generator) -> list[torch.Tensor]:
         orders = [torch.randperm(self.batch_size, generator=generator) for _ in range(self.epochs)]

@@ -40,6 +40,20 @@ class Drift(UpdateMetric):
     field = "drift"
 
 
+@register("epoch_change")
+class EpochChange(UpdateMetric):
+    """Relative distance of a sample's updates in the first and in the last epoch.
+
+    ||u' - u|| / ||u||, of all parameters as one vector, where u and u' are the first and the last
+    update that used the sample: near zero, a later epoch tells what the first one did. The mean
+    over a victim's samples, for any attack.
+    """
+
+    source = "ours"
+    unit = "relative"
+    field = "epoch_change"
+
+
 @register("perturbation")
 class Perturbation(UpdateMetric):
     """Relative change of a victim's update by its defence, averaged over observed rounds.

@@ -18,6 +18,12 @@ LARGEST_DOUBLE_COPY = 2**24
 """Largest number of parameters of a network that `double_copy` copies in double precision."""
 
 
+def broadcast_state(network: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return what a server broadcasts before each round: parameters and buffers of real numbers."""
+    buffers = {name: value for name, value in network.named_buffers() if value.is_floating_point()}
+    return {**dict(network.named_parameters()), **buffers}
+
+
 def trained_parameters(network: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the parameters that require a gradient, by name.
 

@@ -20,7 +20,7 @@ from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import stream
 from gleak.simulation.grants import free_positions, write_truth
-from gleak.simulation.victims import Simulation, fed_inputs, measure_drift
+from gleak.simulation.victims import Simulation, epoch_change, fed_inputs, measure_drift
 
 MAX_PERTURBATION = 1.0
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def simulate_clients(
     network = client.run(broadcast.to(choose_device(device)))
     embeddings, statistics = true_embeddings(network, inputs), batch_statistics(network, inputs)
     drift = measure_drift(client, network, samples, labels, seed, defense.clients_per_update)
-    observed = Simulation(client, defense, network, samples, labels, seed).run()
+    observed = Simulation(client, defense, network, samples, labels, seed, dataset).run()
     log_perturbation(client, defense, observed.perturbations)
     private = Private(
         spec=spec,
@@ -70,6 +70,7 @@ def simulate_clients(
         embeddings=embeddings,
         rounds=observed.positions,
         drift=drift,
+        epoch_change=epoch_change(observed),
         noise_multipliers=observed.noise_multipliers,
         perturbation=observed.perturbations,
         sent_bytes=observed.sent_bytes,

@@ -17,18 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Encoded
 from gleak.clients.base import ClientSpec
 from gleak.clients.gradient_descent import LocalGradient, gradients
 from gleak.defenses.base import DefenseSpec, Memory, encode
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.models.differentiation import differentiable_kernels
-from gleak.models.parameters import as_inputs, trained_parameters
+from gleak.models.parameters import as_inputs, broadcast_state, trained_parameters
 from gleak.models.stochastic import deterministic_copy
+from gleak.runtime.checkpointing import Journal
 from gleak.runtime.progress import Progress
-from gleak.runtime.seeding import drawing_from, torch_stream
+from gleak.runtime.seeding import derived_seed, drawing_from, torch_stream
+from gleak.training.base import InitialisedSpec
 
 MAX_DRIFT = 0.5
+TINY = np.finfo(np.float32).tiny
 log = logging.getLogger(__name__)
 
 
@@ -72,7 +76,7 @@ class Observed:
 
     Args:
         update: by parameter, for all victims and rounds.
-        broadcast: by parameter, Shape (R, *shape); None for one round.
+        broadcast: by parameter or buffer, Shape (R, *shape); None for one round.
         positions: of the samples, Shape (V, R, B); None for one round.
         noise_multipliers: see `LocalGradient`, Shape (V, S); None for defences of updates only.
         perturbations: see `perturbation`, Shape (V, R).
@@ -90,7 +94,8 @@ class Observed:
 class Simulation:
     """Victims and the server that broadcasts to them.
 
-    Shapes: inputs (V, N, *shape), labels (V, N). Later rounds change the network in place.
+    Shapes: inputs (V, N, *shape), labels (V, N). Later rounds change the network in place; those
+    before which others train it (`ClientSpec.training_before`) need their dataset.
     """
 
     def __init__(
@@ -101,8 +106,9 @@ class Simulation:
         inputs: np.ndarray,
         labels: np.ndarray,
         seed: int,
+        dataset: Dataset | None = None,
     ) -> None:
-        self.client, self.network = client, network
+        self.client, self.network, self.dataset, self.seed = client, network, dataset, seed
         self.defense = defense.rescaled(client.protocol.update_scale)
         self.streams = Streams(client, defense.clients_per_update, seed)
         device = next(network.parameters()).device
@@ -131,9 +137,10 @@ class Simulation:
                         for name, value in rounds[-1].items()
                     }
                     server_step(self.network, mean, self.client.server_rate)
+                    self._train_others(number)
                 if several:
-                    trained = trained_parameters(self.network).items()
-                    broadcast.append({k: v.detach().cpu().numpy().copy() for k, v in trained})
+                    state = broadcast_state(self.network).items()
+                    broadcast.append({k: v.detach().cpu().numpy().copy() for k, v in state})
                 updates = []
                 for victim in self.victims:
                     updates.append(self._observe(victim, number))
@@ -151,6 +158,19 @@ class Simulation:
             perturbations=np.array([victim.perturbations for victim in victims]),
             sent_bytes=np.array([victim.sent_bytes for victim in victims]),
         )
+
+    def _train_others(self, number: int) -> None:
+        """Train the network before a round, in place, as others do; layers keep their modes."""
+        training = self.client.training_before(number)
+        if training is None:
+            return
+        assert isinstance(training, InitialisedSpec), "checked by the client"
+        assert self.dataset is not None, "given where others train"
+        modes = [(layer, layer.training) for layer in self.network.modules()]
+        seed = derived_seed(self.seed, f"training before round {number}")
+        training.fit(self.network, self.dataset, seed, Journal().part())
+        for layer, mode in modes:
+            layer.training = mode
 
     def _observe(self, victim: Victim, number: int) -> dict[str, Encoded]:
         positions = victim.positions[number].to(victim.labels.device)
@@ -237,7 +257,29 @@ def relative_error(values: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> 
     """Compute the L2 norm of the difference over that of the true values; 0 if both are zero."""
     error = sum(float((values[name] - value).square().sum()) for name, value in true.items())
     power = sum(float(value.square().sum()) for value in true.values())
-    return sqrt(error / max(power, torch.finfo(torch.float32).tiny))
+    return sqrt(error / max(power, TINY))
+
+
+def epoch_change(observed: Observed) -> np.ndarray | None:
+    """Compute how far a sample's updates in the first and in the last epoch are apart.
+
+    ||u' - u|| / ||u||, where u is the update of the first round that used the sample, and u' that
+    of the last; the mean over a victim's samples.
+
+    Returns:
+        Shape (V); None for one round.
+    """
+    if observed.positions is None:
+        return None
+    decoded = [encoded.decode() for encoded in observed.update.values()]
+    updates = np.concatenate([each.reshape(*each.shape[:2], -1) for each in decoded], axis=2)
+    means = []
+    for sent, positions in zip(updates, observed.positions, strict=True):
+        used = (positions[None] == np.unique(positions)[:, None, None]).any(2)
+        first, last = used.argmax(1), used.shape[1] - 1 - used[:, ::-1].argmax(1)
+        change = np.linalg.norm(sent[last] - sent[first], axis=1)
+        means.append(np.mean(change / np.maximum(np.linalg.norm(sent[first], axis=1), TINY)))
+    return np.array(means)
 
 
 def fed_inputs(

@@ -254,8 +254,18 @@ def _round(value: float) -> str:
 
 
 def _work_of_training(cell: Cell) -> float:
+    return _work_of_fit(cell.training, cell)
+
+
+def _work_between_rounds(cell: Cell) -> float:
+    """Return the multiply-adds of the trainings by others between the clients' rounds."""
+    trainings = map(cell.client.training_before, range(cell.client.rounds))
+    return sum(_work_of_fit(training, cell) for training in trainings if training is not None)
+
+
+def _work_of_fit(training: Any, cell: Cell) -> float:
     samples = _samples(cell, "train")
-    return cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR * _forward(cell)
+    return float(training.epochs_of_data(samples) * samples * GRADIENT_FACTOR * _forward(cell))
 
 
 def _work_of_knowledge(pretraining: Pretraining) -> float:
@@ -385,7 +395,9 @@ COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
     "craft_parameters": (no_cost, model_bytes),
     "simulate_clients": (
         lambda cell: (
-            cell.client.gradients_per_sample * _work_of_gradient(cell) + _work_of_drift(cell)
+            cell.client.gradients_per_sample * _work_of_gradient(cell)
+            + _work_of_drift(cell)
+            + _work_between_rounds(cell)
         ),
         lambda cell: update_bytes(cell) + _bytes_of_truth(cell),
     ),

@@ -83,6 +83,7 @@ def test_what_is_sent_is_that_of_torchs_descent(
     [
         (f"{BATCH}+mini_batch=12", "mini_batch=12 is more than the 6 samples"),
         ("epochs+batch_size=6+update_size=4", "update_size=4 does not divide batch_size=6"),
+        ("epochs+between=captured", "between=captured does not train .* use central or federated"),
         ("epochs+batch_size=6+update_size=2+mini_batch=4", "more than the 2 samples of an update"),
         ("fedavg+local_lr=0", "local_lr"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from gleak.artifacts.dataset import Dataset
 from gleak.core.registry import load, parse
+from gleak.defenses.base import encode
+from gleak.runtime.checkpointing import Journal
+from gleak.runtime.seeding import derived_seed
 from gleak.simulation.simulate import log_perturbation
-from gleak.simulation.victims import Observed, Simulation, perturbation
+from gleak.simulation.victims import Observed, Simulation, epoch_change, perturbation
 
 CLIENT = "fedavg+victims=2+batch_size=4+local_steps=3+local_lr=0.03"
 WEIGHTS = "+sends=weights"
@@ -129,6 +134,56 @@ def test_every_round_has_its_own(observe: Callable[[str, str], Observed]) -> Non
     assert observed.perturbations.shape == (2, 3)
     np.testing.assert_allclose(observed.perturbations, expected, rtol=1e-4)
     assert (np.diff(observed.perturbations, axis=1) != 0).all()
+
+
+EPOCHS = "epochs+victims=2+batch_size=4+update_size=2+server_lr=0.1"
+
+
+def test_others_train_the_network_between_two_epochs() -> None:
+    """After the server's step; layers that were in evaluation mode are so again."""
+    inputs = np.random.default_rng(0).random((2, 4, 2, 8, 8), dtype=np.float32)
+    labels = np.array([[0, 1, 2, 3], [3, 3, 1, 0]])
+    dataset = Dataset(
+        spec="tiny",
+        class_names=np.array(list("abcd")),
+        **{f"{split}_{name}": value for split in ("train", "test") for name, value in held(split)},
+    )
+    between = parse("client", f"{EPOCHS}+between=central~epochs=1")
+    plain, none = parse("client", EPOCHS), parse("defense", "none")
+    network = lenet()
+    observed = Simulation(between, none, network, inputs, labels, SEED, dataset).run()
+    assert not any(layer.training for layer in network.modules())
+    alone = Simulation(plain, none, lenet(), inputs, labels, SEED).run()
+    for name, value in alone.broadcast.items():
+        assert np.array_equal(observed.broadcast[name][:2], value[:2])
+    expected = lenet()
+    expected.load_state_dict({name: torch.from_numpy(v[2]) for name, v in alone.broadcast.items()})
+    seed = derived_seed(SEED, "training before round 2")
+    between.between.fit(expected, dataset, seed, Journal().part())
+    for name, value in expected.state_dict().items():
+        assert np.array_equal(observed.broadcast[name][2], value.numpy())
+    assert (epoch_change(observed) > epoch_change(alone)).all()
+
+
+def held(split: str) -> list[tuple[str, np.ndarray]]:
+    """Samples and labels of a split of sixteen."""
+    numbers = np.random.default_rng(len(split))
+    samples = numbers.integers(0, 256, (16, 2, 8, 8)).astype(np.uint8)
+    return [("inputs", samples), ("labels", np.arange(16) % 4)]
+
+
+def test_the_change_of_a_samples_updates_is_between_its_first_and_its_last() -> None:
+    sent = np.array([[[3.0, 4], [1, 0], [1, 1], [3, 4.5]]])
+    observed = Observed(
+        update={"weight": encode(torch.from_numpy(sent[0]))},
+        broadcast=None,
+        positions=np.array([[[0], [1], [1], [0]]]),
+        noise_multipliers=None,
+        perturbations=np.zeros((1, 4)),
+        sent_bytes=np.zeros((1, 4)),
+    )
+    assert epoch_change(observed) == pytest.approx([(0.1 + 1) / 2])
+    assert epoch_change(replace(observed, positions=None)) is None
 
 
 def test_defences_that_choose_the_length_are_compared_by_direction() -> None:

@@ -97,6 +97,8 @@ def cell_of(levels):
     """
     cell = checked(lambda: Cell.from_path(dict(levels)))
     if workflow.is_main_process:
+        if workflow.non_local_exec:
+            checked(cell.check_submission)
         remake_refused_targets()
         checked(lambda: check_own_model(cell, SETTINGS.data_dir))
     return cell

@@ -32,7 +32,10 @@ SCORED_BY: Mapping[str, str] = MappingProxyType(
 )
 """Last level of a scored cell, as its metrics declare it -> the rule that scores it, and the
 function of `gleak.metrics.score` that does."""
-LONGEST_CELL = 220
+LONGEST_LEVEL = 255
+"""Bytes of a folder's name, of which file systems take no more."""
+LONGEST_JOB = 220
+"""Characters of all levels together, after which SLURM's plugin for Snakemake names a folder."""
 TRUTH = "truth"
 KNOWLEDGE = "knowledge.h5"
 
@@ -93,8 +96,7 @@ class Cell:
             where: location of the strings; prefix of error messages.
 
         Raises:
-            SpecError: a spec is unknown or malformed, a level is missing, or the cell's name is too
-                long for a cluster's logs.
+            SpecError: a spec is unknown or malformed, a level is missing, or too long for a folder.
             IncompatibleError: specs are incompatible.
         """
         given = [level for level in LEVELS if level in texts]
@@ -160,18 +162,31 @@ class Cell:
         """Return the cell itself for one network, or a cell for each of several repetitions."""
         return [self] if networks == 1 else [self.repeated(number) for number in range(networks)]
 
+    def check_submission(self) -> None:
+        """Check that jobs of this cell can be submitted to a cluster.
+
+        Raises:
+            SpecError: SLURM would lose them.
+        """
+        if len(str(self)) > LONGEST_JOB:
+            raise SpecError(
+                f"{self} is {len(str(self))} characters long; SLURM loses jobs whose names exceed "
+                f"{LONGEST_JOB}: leave defaults out, shorten values, or run it without SLURM"
+            )
+
     def check(self) -> None:
         """Check the specs together, as far as is known before any job.
 
         Raises:
-            SpecError: the cell's name is too long for job names on a cluster.
+            SpecError: a level is too long for the name of a folder.
             IncompatibleError: two specs are incompatible; names both and what to change.
         """
-        if len(str(self)) > LONGEST_CELL:
-            raise SpecError(
-                f"{self} is {len(str(self))} characters long; a cluster loses jobs whose names "
-                f"exceed {LONGEST_CELL}: leave defaults out or shorten values"
-            )
+        for level, text in self.strings().items():
+            if len(text.encode()) > LONGEST_LEVEL:
+                raise SpecError(
+                    f"{level} {text} has {len(text.encode())} bytes, more than the {LONGEST_LEVEL} "
+                    "of a folder's name: leave defaults out or shorten values"
+                )
         levels = self.specs.keys()
         if "model" in levels:
             _check_samples(self.model, self.dataset)

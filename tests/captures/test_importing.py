@@ -400,7 +400,7 @@ def test_an_update_that_the_truth_does_not_give_is_a_warning(
         ({"local_lr": None}, SpecError, "--local-lr is missing"),
         ({"local_steps": "x"}, SpecError, "'local_steps' = 'x'"),
         ({"batch_size": "3", "mini_batch": "4"}, SpecError, "more than the 3 samples"),
-        ({"name": "x" * 150}, SpecError, "characters long"),
+        ({"name": "x" * 250}, SpecError, "more than the 255 of a folder"),
         ({"name": "../a"}, SpecError, "'capture'"),
         ({"dataset": "digts"}, SpecError, "did you mean 'digits'"),
         ({"dataset": "breast_cancer"}, IncompatibleError, "takes image data"),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.studies.cell import LONGEST_CELL
+from gleak.studies.cell import LONGEST_JOB
 from tests.project import CELL, Project
 from tests.slurm.cluster import Cluster
 
@@ -29,7 +29,7 @@ SHARDS = 2
 def test_the_longest_name_that_a_cell_may_have_arrives_whole(
     submitting: Project, cluster: Cluster
 ) -> None:
-    assert len(LONGEST) == LONGEST_CELL
+    assert len(LONGEST) == LONGEST_JOB
     submitting.run(ARTIFACTS / LONGEST / "reconstruction.h5")
     assert (submitting.root / ARTIFACTS / LONGEST / "reconstruction.h5").exists()
     (attack,) = (record for record in cluster.records() if record.rule == "attack")
@@ -39,7 +39,7 @@ def test_the_longest_name_that_a_cell_may_have_arrives_whole(
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        (LONGEST.replace("=5+", "=50+"), f"is {LONGEST_CELL + 1} characters long"),
+        (LONGEST.replace("=5+", "=50+"), f"is {LONGEST_JOB + 1} characters long"),
         ("folder+size=16+folder=a,b", "'a,b' may contain only letters, digits"),
         ("folder+size=16+folder=a:b", "'a:b' may contain only letters, digits"),
         ("folder+size=16+folder=a'b", '"a\'b" may contain only letters, digits'),

@@ -10,7 +10,8 @@ from gleak.metrics import score
 from gleak.metrics.base import Level, metrics_of
 from gleak.studies.cell import (
     LEVELS,
-    LONGEST_CELL,
+    LONGEST_JOB,
+    LONGEST_LEVEL,
     SCORED_BY,
     Cell,
     Paths,
@@ -93,10 +94,17 @@ def test_faults_are_found_before_any_work(
         Cell.parse(texts, where="study x")
 
 
-def test_a_name_too_long_for_a_cluster_is_refused() -> None:
-    module = "m" * LONGEST_CELL
-    with pytest.raises(SpecError, match="a cluster loses jobs"):
+def test_a_level_too_long_for_a_folder_is_refused() -> None:
+    module = "m" * LONGEST_LEVEL
+    with pytest.raises(SpecError, match=r"model custom.* bytes, more than the 255 of a folder's"):
         Cell.parse({"dataset": "digits", "model": f"custom+factory={module}.build"})
+
+
+def test_a_name_too_long_for_slurm_is_refused_there_alone() -> None:
+    module = "m" * LONGEST_JOB
+    cell = Cell.parse({"dataset": "digits", "model": f"custom+factory={module}.build"})
+    with pytest.raises(SpecError, match="SLURM loses jobs whose names exceed 220"):
+        cell.check_submission()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gleak.api.client_update import defend as defend
     from gleak.api.gauge import Gauge as Gauge
     from gleak.api.given_specs import list_specs as list_specs
+    from gleak.api.membership_inference import MembershipResult as MembershipResult
+    from gleak.api.membership_inference import infer_members as infer_members
     from gleak.api.scoring import Scores as Scores
     from gleak.api.scoring import score as score
     from gleak.artifacts.protocol import Protocol as Protocol
@@ -34,6 +36,7 @@ _PLACES = {
     "CraftedModel": "gleak.api.broadcast_model",
     "Gauge": "gleak.api.gauge",
     "GleakError": "gleak.core.errors",
+    "MembershipResult": "gleak.api.membership_inference",
     "Protocol": "gleak.artifacts.protocol",
     "Scores": "gleak.api.scoring",
     "attack": "gleak.api.attacking",
@@ -43,6 +46,7 @@ _PLACES = {
     "compute_update": "gleak.api.client_update",
     "craft": "gleak.api.broadcast_model",
     "defend": "gleak.api.client_update",
+    "infer_members": "gleak.api.membership_inference",
     "list_specs": "gleak.api.given_specs",
     "score": "gleak.api.scoring",
 }

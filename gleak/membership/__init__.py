@@ -1,0 +1,1 @@
+"""Inference of who took part in a round, and of how private it was."""

@@ -30,7 +30,7 @@ LAYERS = (
     ("data", "models"),
     ("clients", "defenses"),
     ("training", "crafting", "knowledge", "simulation"),
-    ("attacks", "metrics"),
+    ("attacks", "membership", "metrics"),
     ("studies",),
     ("rehearsal", "captures", "figures", "api", "testing"),
     ("assessment",),

@@ -30,6 +30,7 @@ PACKAGES = {
     "schedule": "gleak.optimizers",
     "defense": "gleak.defenses",
     "attack": "gleak.attacks",
+    "audit": "gleak.membership",
     "start": "gleak.attacks.matching",
     "code": "gleak.attacks.matching",
     "distance": "gleak.attacks.matching",

@@ -30,6 +30,7 @@ include: "rules/craft.smk"
 include: "rules/simulate.smk"
 include: "rules/capture.smk"
 include: "rules/attack.smk"
+include: "rules/membership.smk"
 include: "rules/score.smk"
 include: "rules/study.smk"
 include: "rules/search.smk"
@@ -50,6 +51,7 @@ localrules:
     draw,
     draw_table,
     judge,
+    score_members,
     score_model,
     searches,
     tabulate,

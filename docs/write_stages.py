@@ -7,7 +7,7 @@ from typing import Any
 
 from gleak.knowledge.base import Pretraining
 from gleak.studies.cell import LEVELS, Cell
-from gleak.studies.stage_files import Inputs, Made, Shard, files_in
+from gleak.studies.stage_files import CandidateDraw, Inputs, Made, Shard, files_in
 from gleak.studies.stages import STAGES, Stage
 
 DESIGN = Path(__file__).with_name("design.md")
@@ -17,6 +17,8 @@ HONEST = (
     "rog+postprocessor=postprocessor+labels=known+tagger=tagger"
 )
 CRAFTED = "photos/lenet/untrained/fishing/fedsgd/none/fishing"
+MEMBERS = "photos/lenet/untrained/honest/fedsgd/none/gradient_cosine"
+OF_MEMBERSHIP = ("draw_candidates", "infer_members", "score_members")
 
 
 def table() -> str:
@@ -56,7 +58,8 @@ def _reads(stage: Stage) -> Inputs:
     if "{study}" in stage.folder:
         return {}
     found: Inputs = {}
-    for cell in map(_cell, (CRAFTED, HONEST)):
+    texts = (MEMBERS,) if stage.rule in OF_MEMBERSHIP else (CRAFTED, HONEST)
+    for cell in map(_cell, texts):
         for name, files in stage.reads(_subject(stage, cell)).items():
             found[name] = files or found.get(name, [])
     return found
@@ -71,6 +74,8 @@ def _subject(stage: Stage, cell: Cell) -> Any:
     shard = Shard(cell, 1, 1)
     if stage.rule == "train_knowledge":
         return Pretraining.parse("photos", "codec")
+    if stage.rule == "draw_candidates":
+        return CandidateDraw(cell.upto("defense"), cell.attack.candidates)
     return {"attack_shard": shard, "gather_shards": [shard]}.get(stage.rule, cell)
 
 

@@ -9,10 +9,11 @@ from snakemake.logging import logger
 from gleak.artifacts.update import GRANTS
 from gleak.studies.cell import TRUTH, Cell
 from gleak.studies import stage_files
-from gleak.studies.stage_files import Made, Shard, StudyPart
+from gleak.studies.stage_files import CandidateDraw, Made, Shard, StudyPart
 from gleak.studies.stages import STAGES, path_of, paths_of
 from gleak.studies.targets import refused_targets
 from gleak.core.errors import GleakError
+from gleak.core.registry import kinds_at, load
 from gleak.core.markup import to_json, to_report
 from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
@@ -56,6 +57,15 @@ SPECS = ["dataset", "knowledge", "model", "training", "crafting", "client", "def
 ONLY_CAPTURED = rf"{stage_files.CAPTURED}(?=[+/])[^/]*"
 NOT_CAPTURED = rf"(?!{stage_files.CAPTURED}[+/])[^/]+"
 
+
+def named_as(kind):
+    """Return a pattern of the specs of one kind, in a path that goes on after them."""
+    return rf"(?:{'|'.join(load(kind))})(?=[+/])[^/]*"
+
+
+RECONSTRUCTING = "".join(rf"(?!{named_as(kind)})" for kind in kinds_at("attack")[1:]) + "[^/]+"
+"""Specs of attacks, and unknown names, which are refused when their cell is read."""
+
 DATASET = f"{RESULTS}/artifacts/{{dataset}}"
 TRAINED = f"{DATASET}/{{model}}/{{training}}"
 CRAFTED = f"{TRAINED}/{{crafting}}"
@@ -80,7 +90,7 @@ resource_scopes:
 wildcard_constraints:
     **dict.fromkeys(SPECS, "[^/]+"),
     **dict.fromkeys(["study", "search", "figure"], "[^/]+"),
-    attack=f"(?!{TRUTH}/)[^/]+",
+    attack=f"(?!{TRUTH}/){RECONSTRUCTING}",
     scale="|".join(SCALES),
 
 
@@ -137,6 +147,8 @@ def reading(find, subject=cell):
 broadcast = reading(stage_files.parameters_of)
 granted = reading(lambda cell: stage_files.reads_of_attack(cell)["granted"])
 secret = reading(lambda cell: stage_files.reads_of_attack(cell)["secret"])
+candidates = reading(lambda cell: stage_files.candidates_of(cell, "candidates"))
+members = reading(lambda cell: stage_files.candidates_of(cell, "members"))
 knowledge = reading(lambda cell: stage_files.knowledge_of(cell.pretrainings))
 evaluators = reading(lambda cell: stage_files.knowledge_of(cell.evaluators))
 

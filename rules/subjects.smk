@@ -47,6 +47,11 @@ def share_of(wildcards):
     return Shard(cell(wildcards), int(wildcards.shard), int(wildcards.shards))
 
 
+def draw_of(wildcards):
+    """Return the draw of candidates of a job."""
+    return CandidateDraw(cell(wildcards), int(wildcards.number))
+
+
 def pretraining(wildcards):
     """Return the knowledge that a job trains, with its public dataset."""
     return checked(lambda: Pretraining.from_path(dict(wildcards.items())))

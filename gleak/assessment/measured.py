@@ -18,7 +18,7 @@ from gleak.assessment.findings import RefusedCell
 from gleak.core.registry import parse
 from gleak.core.settings import Scale
 from gleak.figures.record_files import Conditions
-from gleak.figures.recorded import LAST_LEVEL, conditions_of
+from gleak.figures.recorded import LAST_MADE, conditions_of
 from gleak.figures.statistics import records, refusals, select
 from gleak.metrics.reconstruction.assignment import match_samples
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
@@ -129,7 +129,7 @@ class Measured:
     @property
     def cpu_seconds(self) -> float:
         """CPU time of all attacks, audits and trainings of grids."""
-        made = [LAST_LEVEL[cell.end](cell) for cell in self._every_cell]
+        made = [LAST_MADE[cell.end_kind](cell) for cell in self._every_cell]
         return sum(provenance.load(self._path(file).parent)["cpu_seconds"] for file in made)
 
     @property

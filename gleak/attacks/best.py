@@ -10,7 +10,8 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.schema import array_fields
-from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import LABELS, AttackSpec, AttackSummary
 from gleak.attacks.candidates import Candidates
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.codes import Pixels

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
-from gleak.attacks.base import LABELS, AttackSummary, SearchCost
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.cpa import CocktailParty, Term, magnitude, mixed_signs
 from gleak.attacks.inversion_attack import EmbeddingUnmixing, InversionSearch
 from gleak.attacks.matching.choice import check_gradients

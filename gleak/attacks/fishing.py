@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import MID_GREY, AttackSummary, SearchCost
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import MID_GREY, AttackSummary
 from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.matching_attack import SignedAdamAttack

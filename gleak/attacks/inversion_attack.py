@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost, terms_of
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, terms_of
 from gleak.attacks.first_layer import label_parameters
 from gleak.attacks.matching.engine import solve
 from gleak.attacks.matching.image_inversion import EMBEDDINGS, FeatureInversion

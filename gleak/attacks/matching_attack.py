@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, SearchCost, terms_of
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import LABELS, AttackSpec, AttackSummary, terms_of
 from gleak.attacks.matching.choice import check_gradients
 from gleak.attacks.matching.codes import CodeSpec, Normalised, Pixels
 from gleak.attacks.matching.distances import Cosine, DistanceSpec

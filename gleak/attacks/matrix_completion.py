@@ -9,7 +9,8 @@ from typing import Annotated, Self
 from pydantic import model_validator
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, AttackSummary, SearchCost
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import AttackSpec, AttackSummary
 from gleak.attacks.first_layer import Aono, DenseFirstAttack, dense_layer_of_samples
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import leading_directions

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, Self, cast
 from pydantic import model_validator
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import LABELS, AttackSummary, SearchCost
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.matching.codes import Bicubic, Learned
 from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.engine import solve

@@ -16,7 +16,7 @@ from tabulate import tabulate
 from gleak.cli.common import settings_here
 from gleak.cli.completion import kinds, offer, specs_of
 from gleak.core.errors import IncompatibleError, SpecError, nearest
-from gleak.core.registry import PACKAGES, find, kinds_of, load, parse
+from gleak.core.registry import PACKAGES, find, kinds_of, levels_of_kind, load, parse
 from gleak.core.spec import Spec, allowed_values, format_spec, format_value, split_spec
 from gleak.knowledge.base import Pretraining
 from gleak.studies.cell import LEVELS, Cell, Paths
@@ -44,6 +44,7 @@ FILES = {
     "client": "none/update.h5",
     "defense": "update.h5",
     "attack": "scores.csv",
+    "membership": "scores.csv",
 }
 
 
@@ -166,12 +167,13 @@ def example_of(spec: Spec) -> str:
                 return str(Paths(RESULTS).knowledge(Pretraining.parse(dataset, str(spec))))
             except (SpecError, IncompatibleError):
                 continue
-    if spec.kind not in LEVELS:
+    level = [*levels_of_kind(spec.kind), spec.kind][0]
+    if level not in LEVELS:
         return ""
-    levels = LEVELS[: LEVELS.index(spec.kind)]
+    levels = LEVELS[: LEVELS.index(level)]
     for texts in product(*(CANDIDATES[level] for level in levels)):
         try:
-            cell = Cell.parse({**dict(zip(levels, texts, strict=True)), spec.kind: str(spec)})
+            cell = Cell.parse({**dict(zip(levels, texts, strict=True)), level: str(spec)})
         except (SpecError, IncompatibleError):
             continue
         return str(Paths(RESULTS).folder(cell) / FILES[spec.kind])

@@ -30,6 +30,7 @@ PACKAGES = {
     "schedule": "gleak.optimizers",
     "defense": "gleak.defenses",
     "attack": "gleak.attacks",
+    "membership": "gleak.membership",
     "audit": "gleak.membership",
     "start": "gleak.attacks.matching",
     "code": "gleak.attacks.matching",
@@ -38,6 +39,9 @@ PACKAGES = {
     "metric": "gleak.metrics",
     "figure": "gleak.figures.kinds",
 }
+KINDS_AT = {"attack": ("attack", "membership", "audit")}
+"""Level of a path -> the kinds of its specs, if these are not only the kind of its own name. A name
+is registered for one of them only."""
 _REGISTERED: dict[str, dict[str, type[Spec]]] = {kind: {} for kind in PACKAGES}
 S = TypeVar("S", bound=type[Spec])
 
@@ -113,6 +117,29 @@ def find(kind: str, name: str) -> type[Spec]:
 def kinds_of(name: str) -> list[str]:
     """Return the kinds in which a name is registered."""
     return [kind for kind in PACKAGES if name in _load(kind)]
+
+
+def kinds_at(level: str) -> tuple[str, ...]:
+    """Return the kinds of the specs that may stand at a level of a path."""
+    return KINDS_AT.get(level, (level,))
+
+
+def levels_of_kind(kind: str) -> list[str]:
+    """Return the levels, besides one of the kind's own name, where its specs may stand."""
+    return [level for level, kinds in KINDS_AT.items() if kind in kinds]
+
+
+def kind_at(level: str, name: str) -> str:
+    """Return the kind of a name at a level of a path; of an unknown name the level's own."""
+    first, *others = kinds_at(level)
+    if name in _REGISTERED.get(first, {}):
+        return first
+    return next((kind for kind in others if name in _load(kind)), first)
+
+
+def parse_at(level: str, text: str) -> Any:
+    """Read a spec string of any kind that may stand at a level of a path; errors as for `parse`."""
+    return parse(kind_at(level, text.partition("+")[0]), text)
 
 
 def parse(kind: str, text: str, separator: str = "+") -> Any:

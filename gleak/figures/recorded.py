@@ -53,6 +53,7 @@ from gleak.studies.stage_files import (
     Made,
     StudyPart,
     datasets_of_victims,
+    membership_of,
     model_of,
     parameters_of,
     reconstruction_of,
@@ -64,8 +65,13 @@ from gleak.studies.study import Study
 HEADLINES = "headlines"
 """Stem of the picture of the headline claims."""
 LETTERS = 12  # of a digest
-LAST_LEVEL = {"training": model_of, "crafting": parameters_of, "attack": reconstruction_of}
-"""Last level of a cell -> the file that its last job makes."""
+LAST_MADE = {
+    "training": model_of,
+    "crafting": parameters_of,
+    "attack": reconstruction_of,
+    "membership": membership_of,
+}
+"""Kind of the last spec of a cell -> the file that its last job makes."""
 
 
 def finished_grids(study: Study, scale: Scale, results: Path) -> list[str]:
@@ -101,7 +107,7 @@ def conditions_of(cells: Sequence[Cell], networks: int, results: Path) -> Condit
         networks: repetitions of the training of each.
         results: folder of the run.
     """
-    made = [LAST_LEVEL[one.end](one) for cell in cells for one in cell.repetitions(networks)]
+    made = [LAST_MADE[one.end_kind](one) for cell in cells for one in cell.repetitions(networks)]
     facts = [provenance.load(path_of(file, results).parent) for file in made]
     times = sorted(str(fact["time"]) for fact in facts)
     return Conditions(

@@ -1,1 +1,1 @@
-"""Membership of a round: who took part in it, and how private it was."""
+"""Inference of who took part in a round, and of how private it was."""

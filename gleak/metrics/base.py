@@ -69,15 +69,15 @@ class Comparison:
         return self.reconstruction.converged
 
 
-Level = Literal["training", "crafting", "attack"]
+Level = Literal["training", "crafting", "attack", "membership"]
 
 
 class ScoreSpec(Spec):
     """Base of all metrics.
 
-    ``level`` is the last level of the cells it is computed for. ``binary`` is True if every value
-    is 0 or 1, so that the mean is a success rate. ``of_job`` is True if all victims of a job have
-    one value.
+    ``level`` is the kind of the last spec of the cells it is computed for. ``binary`` is True if
+    every value is 0 or 1, so that the mean is a success rate. ``of_job`` is True if all victims of
+    a job have one value.
     """
 
     kind: ClassVar[str] = "metric"

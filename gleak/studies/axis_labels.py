@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from gleak.core.errors import SpecError, nearest
 from gleak.core.numbers import format_number
-from gleak.core.registry import parse
+from gleak.core.registry import parse, parse_at
 from gleak.core.spec import Spec, format_value
 from gleak.metrics.base import MetricSpec, metrics_of
 from gleak.studies.cell import TRUTH, Cell
@@ -36,7 +36,7 @@ class TruthControl(Spec):
 @cache
 def read_spec(level: str, text: str) -> Spec:
     """Read a spec of a level, or the truth control; each text is parsed once."""
-    spec: Spec = TruthControl() if (level, text) == ("attack", TRUTH) else parse(level, text)
+    spec: Spec = TruthControl() if (level, text) == ("attack", TRUTH) else parse_at(level, text)
     return spec
 
 
@@ -180,11 +180,12 @@ class AxisLabels:
             SpecError: no such metric, or one of cells that end with another level.
         """
         spec, last = read_metric(metric), list(self.values)[-1]
-        if spec.level != last:
-            options = nearest(metric, map(str, metrics_of(last)))
+        kinds = dict.fromkeys(one.kind for one in self.axes.get(last, ())) or {last: None}
+        if spec.level not in kinds:
+            options = nearest(metric, [str(own) for kind in kinds for own in metrics_of(kind)])
             raise SpecError(
                 f"metric {metric!r} is of cells that end with {spec.level}, and those of the grid "
-                f"end with {last}; {options}"
+                f"end with {' and '.join(kinds)}; {options}"
             )
 
     def resolve(self, level: str, wanted: str) -> Spec | None:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from gleak.core.errors import SpecError, error_context, nearest
-from gleak.core.registry import find, parse
+from gleak.core.registry import find, kind_at, parse_at
 from gleak.core.settings import Scale
 from gleak.core.spec import Spec, build_spec, changed
 from gleak.studies.cell import LEVELS, TRUTH
@@ -169,7 +169,7 @@ class Variants:
         item = self._written[level][name]
         with error_context(f"variant {name!r}"):
             if isinstance(item, str):
-                spec = parse(level, item)
+                spec = parse_at(level, item)
             else:
                 fields = {key: value for key, value in item.items() if key != "label"}
                 (spec,) = _specs(level, fields, lambda base: self.spec(level, base, (*users, name)))
@@ -185,7 +185,7 @@ class Variants:
         if text in names:
             return self.find(level, text, users).spec
         try:
-            spec: Spec = parse(level, text)
+            spec: Spec = parse_at(level, text)
         except SpecError as error:
             raise SpecError(
                 f"{error}; or a variant: {', '.join(names)}" if names else str(error)
@@ -204,7 +204,7 @@ def _specs(level: str, fields: Mapping[str, Any], find_base: Any) -> Iterator[Sp
     for chosen in product(*lists.values()):
         values = {**given, **dict(zip(lists, chosen, strict=True))}
         if "name" in fields:
-            cls = find(level, str(fields["name"]))
+            cls = find(kind_at(level, str(fields["name"])), str(fields["name"]))
             yield build_spec(cls, {key: _as_text(value) for key, value in values.items()})
         else:
             yield with_fields(find_base(fields["base"]), values)

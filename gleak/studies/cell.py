@@ -13,11 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gleak.attacks.base import AttackSpec
 from gleak.clients.base import ClientSpec
 from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import IncompatibleError, SpecError
-from gleak.core.registry import kinds_of, parse
+from gleak.core.registry import kinds_at, kinds_of, parse, parse_at
 from gleak.core.spec import Spec
 from gleak.crafting.base import CraftingSpec
 from gleak.data.base import DatasetSpec
@@ -28,10 +27,15 @@ from gleak.training.base import TrainingSpec
 
 LEVELS = ("dataset", "model", "training", "crafting", "client", "defense", "attack")
 SCORED_BY: Mapping[str, str] = MappingProxyType(
-    {"training": "score_model", "crafting": "score_parameters", "attack": "score"}
+    {
+        "training": "score_model",
+        "crafting": "score_parameters",
+        "attack": "score",
+        "membership": "score_members",
+    }
 )
-"""Last level of a scored cell, as its metrics declare it -> the rule that scores it, and the
-function of `gleak.metrics.score` that does."""
+"""Kind of the last spec of a scored cell, as its metrics declare it -> the rule that scores it, and
+the function that does."""
 LONGEST_CELL = 220
 TRUTH = "truth"
 KNOWLEDGE = "knowledge.h5"
@@ -71,7 +75,8 @@ class Cell:
         return self._spec("defense")
 
     @property
-    def attack(self) -> AttackSpec:
+    def attack(self) -> Any:
+        """The last spec, of any kind that may stand there (`gleak.attacks.attacker`)."""
         return self._spec("attack")
 
     @property
@@ -101,7 +106,7 @@ class Cell:
         try:
             if gaps := [level for level in LEVELS[: len(given)] if level not in given]:
                 raise SpecError(f"level {gaps[0]!r} is left out before {given[-1]!r}")
-            cell = cls({level: parse(level, texts[level]) for level in given})
+            cell = cls({level: parse_at(level, texts[level]) for level in given})
             cell.check()
         except (SpecError, IncompatibleError) as error:
             raise type(error)(f"{where}: {error}" if where else str(error)) from None
@@ -119,7 +124,7 @@ class Cell:
             cell = cls.parse(texts)
         except SpecError as error:
             kinds = {lv: kinds_of(texts[lv].partition("+")[0]) for lv in LEVELS if lv in texts}
-            if any(known and level not in known for level, known in kinds.items()):
+            if any(known and not {*kinds_at(level)} & {*known} for level, known in kinds.items()):
                 order = "/".join(f"<{level}>" for level in LEVELS)
                 raise SpecError(f"{error}; the levels of a path are {order}") from None
             raise
@@ -142,6 +147,11 @@ class Cell:
     def end(self) -> str:
         """Last level that is set."""
         return list(self.specs)[-1]
+
+    @property
+    def end_kind(self) -> str:
+        """Kind of the last spec, which determines the stages that make and score its result."""
+        return self.specs[self.end].kind
 
     def upto(self, level: str) -> Cell:
         """Return the cell truncated after ``level``."""

@@ -44,7 +44,7 @@ from gleak.runtime.gpu_slots import QUARTERS
 from gleak.simulation.grants import AUXILIARY
 from gleak.studies.cell import SCORED_BY, Cell
 from gleak.studies.machine import START_SECONDS, Machine
-from gleak.studies.stage_files import Made, Shard, StudyPart, Subject, table_of
+from gleak.studies.stage_files import CandidateDraw, Made, Shard, StudyPart, Subject, table_of
 from gleak.studies.stages import STAGES, JobMemory, jobs_behind, path_of
 from gleak.studies.study import Study
 
@@ -158,9 +158,9 @@ def _computes_on_gpu(rule: str, subject: Subject) -> bool:
     return "attack" not in specs or attacked_cell(subject).attack.uses_gpu
 
 
-def attacked_cell(subject: Cell | Shard | StudyPart) -> Cell:
+def attacked_cell(subject: Cell | Shard | CandidateDraw | StudyPart) -> Cell:
     """Return the cell that is attacked, also by a share of it or in trials of a search."""
-    if isinstance(subject, Shard):
+    if isinstance(subject, Shard | CandidateDraw):
         return subject.cell
     return subject.search.cell if isinstance(subject, StudyPart) else subject
 
@@ -395,6 +395,16 @@ COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
     "attack_shard": (
         lambda shard: _attack_work(shard.cell) / shard.count,
         lambda shard: _bytes_of_reconstruction(shard.cell) // shard.count,
+    ),
+    "draw_candidates": (
+        no_cost,
+        lambda draw: (
+            draw.cell.client.victims * draw.number * prod(draw.cell.dataset.shape) * FLOAT_BYTES
+        ),
+    ),
+    "infer_members": (
+        lambda cell: cell.attack.sample_gradients(cell.client) * GRADIENT_FACTOR * _forward(cell),
+        no_cost,
     ),
     "gather_shards": (no_cost, _bytes_of_reconstruction),
     "score_parameters": (_audit_work, no_cost),

@@ -168,7 +168,8 @@ class GridReader:
                 for key in AT_SCALES
             }
         )
-        self.controls = file.controls if "attack" in self.axes else []
+        reconstructs = any(value.spec.kind == "attack" for value in self.axes.get("attack", ()))
+        self.controls = file.controls if reconstructs else []
         with error_context(f"{self.where}, zip"):
             _check_zip(self.axes, self.written.zip or [])
 
@@ -250,7 +251,7 @@ def _levels(file: GridFile, reader: AxisReader) -> list[str]:
     if missing := [level for level in levels if level not in given]:
         raise SpecError(f"axis {missing[0]!r} is left out before {last!r}")
     if last not in SCORED_BY:
-        valid = ", ".join(SCORED_BY)
+        valid = ", ".join(level for level in LEVELS if level in SCORED_BY)
         raise SpecError(f"the last axis is {last!r}; a grid ends with one of {valid}")
     return levels
 

@@ -50,7 +50,19 @@ class StudyPart:
         return hash((self.study.name, self.scale, self.wildcard, self.name))
 
 
-Subject = Cell | Shard | Pretraining | StudyPart
+@dataclass(frozen=True)
+class CandidateDraw:
+    """Candidates of membership inference, at most ``number`` for each victim of a cell."""
+
+    cell: Cell
+    number: int
+
+    @property
+    def wildcards(self) -> dict[str, Any]:
+        return {**self.cell.strings(), "number": self.number}
+
+
+Subject = Cell | Shard | CandidateDraw | Pretraining | StudyPart
 
 
 @dataclass(frozen=True)
@@ -105,8 +117,12 @@ def reconstruction_of(cell: Cell, output: str = "reconstruction") -> Made:
     return Made("attack", output, cell)
 
 
+def membership_of(cell: Cell) -> Made:
+    return Made("infer_members", "membership", cell)
+
+
 def scores_of(cell: Cell) -> Made:
-    return Made(SCORED_BY[cell.end], "scores", cell)
+    return Made(SCORED_BY[cell.end_kind], "scores", cell)
 
 
 def reads_of_attack(cell: Cell) -> Inputs:
@@ -123,6 +139,29 @@ def reads_of_attack(cell: Cell) -> Inputs:
         "secret": secret if cell.attack.crafting else [],
         "knowledge": knowledge_of(cell.pretrainings),
     }
+
+
+def candidates_of(cell: Cell, output: str) -> Made:
+    """Return the file with the candidates of a cell's attack, or the one that tells the members."""
+    draw = CandidateDraw(cell.upto("defense"), cell.attack.candidates)
+    return Made("draw_candidates", output, draw)
+
+
+def reads_of_draw(draw: CandidateDraw) -> Inputs:
+    return {"dataset": dataset_of(draw.cell), "private": truth_of(draw.cell)}
+
+
+def reads_of_membership(cell: Cell) -> Inputs:
+    """Return the update, the broadcast parameters and the candidates, but not who took part."""
+    return {
+        "sent": update_of(cell),
+        "parameters": parameters_of(cell),
+        "candidates": candidates_of(cell, "candidates"),
+    }
+
+
+def reads_of_member_scores(cell: Cell) -> Inputs:
+    return {"members": candidates_of(cell, "members"), "membership": membership_of(cell)}
 
 
 def shards_of(cell: Subject, count: int) -> list[Shard]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gleak.artifacts.store import refusal_in
 from gleak.core.errors import SpecError, error_context, nearest
-from gleak.core.registry import kinds_of
+from gleak.core.registry import kinds_of, levels_of_kind
 from gleak.core.settings import SCALES
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.score_table import refusal_in_scores
@@ -20,7 +20,7 @@ from gleak.studies.cell import LEVELS, TRUTH, Cell, Paths
 from gleak.studies.stages import STAGES, STUDY
 from gleak.studies.study import Study, load_study
 
-SUBFOLDERS = (TRUTH, "granted", "shards")
+SUBFOLDERS = (TRUTH, "granted", "shards", "candidates")
 """Folders below those of the levels."""
 SIMILAR = 0.8
 """Least similarity of a name that is taken for another (`difflib.SequenceMatcher.ratio`)."""
@@ -104,7 +104,10 @@ def _knowledge(target: str, parts: Sequence[str], results: Path) -> Path:
 @cache
 def _kinds(spec: str) -> frozenset[str]:
     """Return the levels to which a spec may belong, by its name."""
-    return frozenset(kinds_of(spec.partition("+")[0])) & {*LEVELS}
+    kinds = kinds_of(spec.partition("+")[0])
+    return frozenset([*kinds, *(level for kind in kinds for level in levels_of_kind(kind))]) & {
+        *LEVELS
+    }
 
 
 def _misplaced(specs: Sequence[str]) -> list[tuple[str, str]]:

@@ -18,7 +18,8 @@ from gleak.api.given_specs import client_of
 from gleak.api.user_network import examine, prepared_copy
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, SearchCost
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import AttackSpec
 from gleak.attacks.best import SELECTED, Best, in_order
 from gleak.attacks.candidates import NOT_RUN
 from gleak.attacks.observation import Observation

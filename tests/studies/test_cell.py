@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from gleak.core.errors import IncompatibleError, SpecError
-from gleak.metrics import score
+from gleak.core.registry import kinds_at, load
 from gleak.metrics.base import Level, metrics_of
 from gleak.studies.cell import (
     LEVELS,
@@ -17,6 +18,7 @@ from gleak.studies.cell import (
     levels_of,
     levels_of_truth,
 )
+from gleak.studies.stages import STAGES
 
 TEXTS = {
     "dataset": "digits",
@@ -49,11 +51,23 @@ def test_a_cell_may_be_cut_short(level: str) -> None:
     assert cell.end == level
 
 
-@pytest.mark.parametrize("level", SCORED_BY)
-def test_what_a_scored_cell_ends_with_has_metrics_and_what_measures_them(level: str) -> None:
-    assert set(SCORED_BY) == {*get_args(Level)} <= {*LEVELS}
-    assert metrics_of(level)
-    assert callable(getattr(score, SCORED_BY[level]))
+@pytest.mark.parametrize("kind", SCORED_BY)
+def test_what_a_scored_cell_ends_with_has_metrics_and_what_measures_them(kind: str) -> None:
+    assert set(SCORED_BY) == {*get_args(Level)}
+    assert kind in {known for level in LEVELS for known in kinds_at(level)}
+    assert metrics_of(kind)
+    stage = STAGES[SCORED_BY[kind]]
+    assert callable(getattr(import_module(stage.code), stage.rule))
+
+
+def test_a_level_may_hold_specs_of_several_kinds_and_each_name_is_of_one() -> None:
+    names = [name for kind in kinds_at("attack") for name in load(kind)]
+    assert len(names) == len({*names})
+    cells = {name: Cell.parse({**TEXTS, "attack": name}) for name in ("blind", "gradient_cosine")}
+    assert [cell.end_kind for cell in cells.values()] == ["attack", "membership"]
+    assert {cell.end for cell in cells.values()} == {"attack"}
+    with pytest.raises(SpecError, match="unknown attack 'gradient_cosin'"):
+        Cell.parse({**TEXTS, "attack": "gradient_cosin"})
 
 
 def test_components_are_specs_and_those_nested_in_them() -> None:

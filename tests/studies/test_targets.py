@@ -36,6 +36,7 @@ def meant(target: str, results: str = "results") -> str:
 
 def pattern_of_each_stage() -> list[str]:
     values = {**dict(zip(LEVELS, CELL.split("/"), strict=True)), "shard": 2, "shards": 10}
+    values["number"] = 1000
     values.update(knowledge="codec+size=64", study="cpl", scale="quick")
     values.update(grid=next(iter(STUDY.grids)), figure=next(iter(STUDY.figures)))
     files = [f"results/{stage.folder}/{file}" for stage in STAGES.values() for file in stage.files]

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
-from gleak.attacks.base import AttackSpec, SearchCost
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import AttackSpec
 from gleak.attacks.blind import Blind
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError, SpecError

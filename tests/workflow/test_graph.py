@@ -56,6 +56,18 @@ def check_attack(job: Job) -> None:
     assert others == {"update.h5", broadcast} | ({"secret.h5"} if cell.attack.crafting else set())
 
 
+def check_membership(job: Job) -> None:
+    """It reads the update, the broadcast parameters and candidates, not which took part."""
+    cell = Cell.from_path({level: job.wildcards[level] for level in LEVELS})
+    broadcast = "model.h5" if cell.crafting.broadcasts_model else "parameters.h5"
+    inputs = job.files("input")
+    assert {path.name for path in inputs} == {"update.h5", broadcast, "candidates.h5"}
+    (granted,) = (path for path in inputs if path.name == "candidates.h5")
+    assert granted.parent.parent == PATHS.folder(cell.upto("defense")) / "candidates" / str(
+        cell.attack.candidates
+    )
+
+
 def check_training(job: Job) -> None:
     """What attackers bring is trained on one public dataset, and nothing of any victim."""
     (dataset,) = job.files("input")
@@ -86,6 +98,8 @@ def check_graph(jobs: list[Job], studies: set[str]) -> None:
         check_secret(job)
         if job.rule == "train_knowledge":
             check_training(job)
+        if job.rule == "infer_members":
+            check_membership(job)
     drawing = [job for job in jobs if job.rule in ("draw", "draw_table")]
     assert {job.wildcards["study"] for job in drawing} == studies
     drawn = {path for job in drawing for path in job.files("output")}

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
-from gleak.attacks.base import AttackSpec, SearchCost
+from gleak.attacks.attacker import SearchCost
+from gleak.attacks.base import AttackSpec
 from gleak.core.errors import SpecError
 from gleak.core.registry import load, parse
 from gleak.figures.kinds.attack_table import facts_of

@@ -1,0 +1,59 @@
+"""Membership by the other clients of the round, as in FedMIA."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gleak.attacks.observation import Observation
+from gleak.clients.base import ClientSpec
+from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
+from gleak.core.registry import register
+from gleak.data.base import DatasetSpec
+from gleak.membership.base import Candidates, MembershipSpec
+from gleak.membership.gradient_cosine import cosines
+from gleak.models.base import ModelSpec
+
+FEWEST_CLIENTS = 3
+LEAST_DEVIATION = 1e-12
+
+
+@register("fedmia")
+class FedMIA(MembershipSpec):
+    """Probability that a client without the candidate has a smaller cosine than the target.
+
+    The measurement is the cosine of the candidate's gradient with a client's update. Those of all
+    other clients of the round give the mean and the standard deviation of a normal distribution,
+    that of clients without the candidate; the evidence is the target's place in it (a one-tailed
+    test). Over rounds the probabilities are added. Of the paper the abstract and public summaries
+    were read, so that details may differ: how outliers among the other clients are treated, and the
+    weights of rounds.
+    """
+
+    source: ClassVar[str] = "FedMIA (Zhu et al. 2025), abstract"
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        if client.victims < FEWEST_CLIENTS:
+            raise IncompatibleError(
+                f"membership {self} compares a client with the others of its round, and client "
+                f"{client} has {client.victims} victims; use victims={FEWEST_CLIENTS} or more"
+            )
+
+    def evidence(self, observed: Observation, candidates: Candidates) -> torch.Tensor:
+        if observed.sent:
+            each = [cosines(observed.of_victim(v), candidates) for v in range(observed.victims)]
+            measured = torch.cat(each, dim=1).double()
+        else:
+            measured = cosines(observed, candidates).double()
+        return candidates.of_each(_places(measured))
+
+
+def _places(measured: torch.Tensor) -> torch.Tensor:
+    """Return each value's place in the normal distribution of the others of its row; (M, V)."""
+    others = measured.shape[1] - 1
+    total = measured.sum(1, keepdim=True) - measured
+    mean = total / others
+    squares = measured.square().sum(1, keepdim=True) - measured.square() - others * mean.square()
+    deviation = (squares.clamp_min(0) / max(others - 1, 1)).sqrt().clamp_min(LEAST_DEVIATION)
+    return torch.special.ndtr((measured - mean) / deviation)

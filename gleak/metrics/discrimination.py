@@ -1,0 +1,108 @@
+"""Metrics of membership inference: how well evidence tells members from others."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from gleak.core.lazy import scipy
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.metrics.base import Level, ScoreSpec
+
+
+@dataclass(frozen=True)
+class RankedCandidates:
+    """Evidence of V victims' candidates, and the truth; both Shape (V, K)."""
+
+    evidence: np.ndarray
+    member: np.ndarray
+
+
+class MembershipMetricSpec(ScoreSpec):
+    """Base of the metrics of membership inference, with one value per victim or per member."""
+
+    level: ClassVar[Level] = "membership"
+    per: ClassVar[Literal["sample", "victim"]] = "victim"
+    better: ClassVar[Literal["higher", "lower"]] = "higher"
+
+    @abstractmethod
+    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
+        """Compute the values of each victim: one, or one for each of its members in their order."""
+
+
+@register("auc")
+class AUC(MembershipMetricSpec):
+    """Area under the ROC curve of a victim's candidates.
+
+    It is the probability that a member has more evidence than a candidate that is none; equal
+    evidence counts half. Without information it is 0.5.
+    """
+
+    source = "Mann and Whitney 1947; Hanley and McNeil 1982"
+
+    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
+        return [
+            np.array([_area(evidence, member)])
+            for evidence, member in zip(ranked.evidence, ranked.member, strict=True)
+        ]
+
+
+def _area(evidence: np.ndarray, member: np.ndarray) -> float:
+    ranks = scipy.stats.rankdata(evidence)
+    inside = int(member.sum())
+    outside = len(member) - inside
+    return float((ranks[member].sum() - inside * (inside + 1) / 2) / (inside * outside))
+
+
+@register("p_value")
+class PValue(MembershipMetricSpec):
+    """Probability of at least this AUC if a victim's members were drawn at random.
+
+    By the one-sided test of Mann and Whitney, exact for at most eight members or others without
+    equal evidence, normal with a correction for ties otherwise.
+    """
+
+    source = "Mann and Whitney 1947"
+    better = "lower"
+
+    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
+        pairs = zip(ranked.evidence, ranked.member, strict=True)
+        return [
+            np.array(
+                [scipy.stats.mannwhitneyu(own[is_in], own[~is_in], alternative="greater").pvalue]
+            )
+            for own, is_in in pairs
+        ]
+
+
+@register("tpr")
+class TruePositiveRate(MembershipMetricSpec):
+    """1 if a member has more evidence than all but a share of the candidates that are none, else 0.
+
+    The mean is the true positive rate at a false positive rate of at most ``fpr``. One threshold is
+    used for all victims: of their n candidates that are no members, at most fpr n are above it; if
+    that is less than one, none is. The rates are conditional on membership, so that they do not
+    depend on how many candidates are members.
+    """
+
+    source = "Carlini et al. 2022, section III-A"
+    per = "sample"
+    binary = True
+
+    fpr: float = parameter(0.01, "largest false positive rate", gt=0, lt=1)
+
+    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
+        others = np.sort(ranked.evidence[~ranked.member])[::-1]
+        threshold = others[int(self.fpr * len(others) + ROUNDING)]
+        return [
+            (evidence[member] > threshold).astype(float)
+            for evidence, member in zip(ranked.evidence, ranked.member, strict=True)
+        ]
+
+
+ROUNDING = 1e-9
+"""Added to a number of candidates before it is cut off."""

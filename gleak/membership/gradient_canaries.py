@@ -36,9 +36,7 @@ class GradientCanaries(CanarySpec):
 
     source = "Andrew et al. 2024; Nasr et al. 2023; Maddock et al. 2023"
 
-    norm: float = parameter(
-        1000.0, "L2 norm of a canary before the defence", unit="gradient", gt=0
-    )
+    norm: float = parameter(1000.0, "L2 norm of a canary before the defence", unit="gradient", gt=0)
     values: int = parameter(256, "trained values of the linear network", ge=1)
 
     def check(self, client: ClientSpec, defense: DefenseSpec) -> None:

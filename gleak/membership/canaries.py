@@ -13,10 +13,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from gleak.artifacts.audit_trials import AuditTrials
 from gleak.artifacts.dataset import Dataset
+from gleak.attacks.attacker import AttackerSpec
 from gleak.clients.base import ClientSpec
+from gleak.clients.fedavg import CapturedUpdates
+from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.core.spec import Spec, parameter
+from gleak.core.spec import changed, parameter
 from gleak.defenses.base import DefenseSpec
 from gleak.membership.epsilon_audit import EpsilonAudit, Method, audit_scores, check_level
 from gleak.runtime.seeding import derived_seed
@@ -42,20 +46,7 @@ class Subject:
     network: torch.nn.Module | None = None
 
 
-@dataclass(frozen=True)
-class CanaryScores:
-    """Scores of the test, one for each canary.
-
-    Args:
-        scores: the larger, the more the test believes that the canary took part; Shape (T).
-        present: whether it did; Shape (T).
-    """
-
-    scores: np.ndarray
-    present: np.ndarray
-
-
-class CanarySpec(Spec):
+class CanarySpec(AttackerSpec):
     """Base class of audits of a defence by canaries.
 
     Whether a canary takes part is the toss of a fair coin of its own. A client's update of several
@@ -64,6 +55,11 @@ class CanarySpec(Spec):
     """
 
     kind: ClassVar[str] = "audit"
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"trials"})
+    reads_all_rounds: ClassVar[bool] = True
+    uses_gpu: ClassVar[bool] = False
+    takes_samples: ClassVar[bool] = False
+    """True if canaries are samples of the dataset, in batches of the network's clients."""
 
     trials: int = parameter(1000, "canaries, of which half take part", ge=100)
     delta: float = parameter(1e-5, "delta of (epsilon, delta)-privacy", ge=0, lt=1)
@@ -83,14 +79,18 @@ class CanarySpec(Spec):
         guaranteed = defense.mechanism is not None or defense.local_gradient() is not None
         return "gaussian" if guaranteed else "rates"
 
-    def check(self, client: ClientSpec, defense: DefenseSpec) -> None:
-        """Raise if clients under a defence cannot be audited, as far as their specs tell.
+    def check_defense(self, client: ClientSpec, defense: DefenseSpec) -> None:
+        """Check that clients under a defence can be audited, as far as their specs tell.
 
         Raises:
-            IncompatibleError: the defence does not support the client, or the canaries neither.
+            IncompatibleError: the clients are real ones, or the canaries do not suit them.
             SpecError: the noise has no epsilon at this delta.
         """
-        defense.check(client)
+        if isinstance(client, CapturedUpdates):
+            raise IncompatibleError(
+                f"audit {self} runs clients many times, and {client} sent one update each; audit "
+                "simulated clients under the same defence"
+            )
         check_level(self.delta, self.confidence, self.method_for(defense))
 
     def audit(self, subject: Subject, seed: int) -> EpsilonAudit:
@@ -100,15 +100,37 @@ class CanarySpec(Spec):
             IncompatibleError: the subject cannot be audited.
             SpecError: the noise has no epsilon at this delta.
         """
-        self.check(subject.client, subject.defense)
-        found = self.test(subject, derived_seed(seed, "canaries"))
-        present, absent = found.scores[found.present], found.scores[~found.present]
-        method = self.method_for(subject.defense)
+        subject.defense.check(subject.client)
+        self.check_defense(subject.client, subject.defense)
+        return self.bound(self.run(subject, seed), subject.defense)
+
+    def bound(self, trials: AuditTrials, defense: DefenseSpec) -> EpsilonAudit:
+        """Compute the lower bound on epsilon of finished trials."""
+        present, absent = trials.score[trials.present], trials.score[~trials.present]
+        method = self.method_for(defense)
         return audit_scores(present, absent, self.delta, self.confidence, method)
 
+    def run(self, subject: Subject, seed: int) -> AuditTrials:
+        """Run all trials, with random numbers that no simulated victim of the seed draws."""
+        return self.test(subject, derived_seed(seed, "canaries"))
+
     @abstractmethod
-    def test(self, subject: Subject, seed: int) -> CanaryScores:
+    def test(self, subject: Subject, seed: int) -> AuditTrials:
         """Run all trials, and test for each canary whether it took part."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the server receives of V runs.
+
+    Args:
+        updates: vectors in double precision, one for each round, Shape (V, R, M).
+        noise_multipliers: of the local steps of the first run, Shape (S); None for defences of
+            updates.
+    """
+
+    updates: np.ndarray
+    noise_multipliers: np.ndarray | None
 
 
 def sent_updates(
@@ -118,14 +140,19 @@ def sent_updates(
     inputs: np.ndarray,
     labels: np.ndarray,
     seed: int,
-) -> np.ndarray:
-    """Return what the server receives of clients, as vectors in double precision.
+) -> Sent:
+    """Return what the server receives of clients with these samples.
 
-    Shapes: inputs (V, N, *shape), labels (V, N), result (V, R, M) for R rounds.
+    Shapes: inputs (V, N, *shape), labels (V, N).
     """
     from gleak.simulation.victims import Simulation
 
-    update = Simulation(client, defense, network, inputs, labels, seed).run().update
-    rows = [value.decode() for value in update.values()]
+    several = changed(client, {"victims": len(inputs), "repeats": 1})
+    observed = Simulation(several, defense, network, inputs, labels, seed).run()
+    rows = [value.decode() for value in observed.update.values()]
     flat = [value.reshape(*value.shape[:2], -1) for value in rows]
-    return np.concatenate(flat, axis=2).astype(np.float64)
+    recorded = observed.noise_multipliers
+    return Sent(
+        np.concatenate(flat, axis=2).astype(np.float64),
+        None if recorded is None else recorded[0],
+    )

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from gleak.artifacts.audit_trials import AuditTrials
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import changed, parameter
 from gleak.defenses.base import DefenseSpec, NoDefense
-from gleak.membership.canaries import RUNS, CanaryScores, CanarySpec, Subject, sent_updates
+from gleak.membership.canaries import RUNS, CanarySpec, Sent, Subject, sent_updates
 from gleak.runtime.seeding import derived_seed, stream
 
 
@@ -39,8 +40,8 @@ class GradientCanaries(CanarySpec):
     norm: float = parameter(1000.0, "L2 norm of a canary before the defence", unit="gradient", gt=0)
     values: int = parameter(256, "trained values of the linear network", ge=1)
 
-    def check(self, client: ClientSpec, defense: DefenseSpec) -> None:
-        super().check(client, defense)
+    def check_defense(self, client: ClientSpec, defense: DefenseSpec) -> None:
+        super().check_defense(client, defense)
         units = protected_units(client, defense)
         if units > self.values:
             raise IncompatibleError(
@@ -48,7 +49,7 @@ class GradientCanaries(CanarySpec):
                 f"orthogonal among values={self.values}; choose at least {units}"
             )
 
-    def test(self, subject: Subject, seed: int) -> CanaryScores:
+    def test(self, subject: Subject, seed: int) -> AuditTrials:
         defense, client = subject.defense, linear_client(subject.client)
         units = protected_units(client, defense)
         random = stream(seed, "directions")
@@ -56,9 +57,9 @@ class GradientCanaries(CanarySpec):
         runs = math.ceil(self.trials / units)
         present = stream(seed, "coins").random((runs, units)) < 0.5
         signs = np.where(present, 1.0, -1.0)
-        plain = self._scores(client, NoDefense(), directions, np.ones((1, units)), seed)
+        plain = self._sent(client, NoDefense(), directions, np.ones((1, units)), seed)
         chunks = [
-            self._scores(
+            self._sent(
                 changed(client, {"first": start}),
                 defense,
                 directions,
@@ -67,35 +68,33 @@ class GradientCanaries(CanarySpec):
             )
             for start in range(0, runs, RUNS)
         ]
-        scores = np.concatenate(chunks) * np.sign(plain)
-        return CanaryScores(scores.ravel()[: self.trials], present.ravel()[: self.trials])
+        along = [one.updates.sum(axis=1) @ directions.T for one in (plain, *chunks)]
+        scores = np.concatenate(along[1:]) * np.sign(along[0])
+        return AuditTrials(
+            score=scores.ravel()[: self.trials],
+            present=present.ravel()[: self.trials],
+            noise_multipliers=chunks[0].noise_multipliers,
+        )
 
-    def _scores(
+    def _sent(
         self,
         client: ClientSpec,
         defense: DefenseSpec,
         directions: np.ndarray,
         signs: np.ndarray,
         seed: int,
-    ) -> np.ndarray:
-        """Return the projections of updates on the canaries of each run, summed over rounds.
+    ) -> Sent:
+        """Return the updates of runs with canaries along directions, (U, M), or against them.
 
-        Shapes: directions (U, M), signs and result (V, U).
+        The signs, Shape (V, U), say which.
         """
         network = torch.nn.Linear(self.values, 1, bias=False)
         defense.check_network(network, (self.values,))
         samples = self.norm * signs[:, :, None] * directions
         inputs = np.repeat(samples, client.batch_size // len(directions), axis=1)
         number, size = inputs.shape[:2]
-        sent = sent_updates(
-            changed(client, {"victims": number}),
-            defense,
-            network,
-            inputs.astype(np.float32),
-            np.zeros((number, size), dtype=np.int64),
-            seed,
-        )
-        return np.asarray(sent.sum(axis=1) @ directions.T)
+        labels = np.zeros((number, size), dtype=np.int64)
+        return sent_updates(client, defense, network, inputs.astype(np.float32), labels, seed)
 
 
 def linear_client(client: ClientSpec) -> ClientSpec:

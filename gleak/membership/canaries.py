@@ -121,7 +121,7 @@ class CanarySpec(AttackerSpec):
 
 @dataclass(frozen=True)
 class Sent:
-    """What the server receives of V runs.
+    """Updates of V runs, as the server receives them.
 
     Args:
         updates: vectors in double precision, one for each round, Shape (V, R, M).

@@ -16,7 +16,6 @@ from gleak.defenses.base import DefenseSpec
 from gleak.membership.canaries import RUNS, CanarySpec, Subject, sent_updates
 from gleak.models.parameters import independent_copy
 from gleak.runtime.seeding import derived_seed, stream
-from gleak.simulation.simulate import draw_batches
 
 Batches = tuple[np.ndarray, np.ndarray]
 """Samples of each run's client, (V, N, *shape), and their labels, (V, N)."""
@@ -71,6 +70,8 @@ class SampleCanarySpec(CanarySpec):
 
     def _neighbours(self, subject: Subject, seed: int) -> tuple[Batches, Batches]:
         """Draw a batch for each run, and the same with a canary in place of its first sample."""
+        from gleak.simulation.simulate import draw_batches
+
         dataset = subject.dataset
         assert dataset is not None
         client = changed(subject.client, {"victims": self.trials, "repeats": 1})

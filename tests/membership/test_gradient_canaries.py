@@ -24,7 +24,7 @@ def subject(defense: str, client: str = BATCH) -> Subject:
 
 def separation(found) -> float:
     """Distance of the means over the deviation, an estimate of mu."""
-    present, absent = found.scores[found.present], found.scores[~found.present]
+    present, absent = found.score[found.present], found.score[~found.present]
     return float((present.mean() - absent.mean()) / np.sqrt((present.var() + absent.var()) / 2))
 
 
@@ -72,7 +72,7 @@ def test_all_that_is_protected_is_a_canary():
 def test_canaries_of_one_run_are_independent_under_gaussian_noise():
     audit = GradientCanaries(trials=1600)
     found = audit.test(subject("fedcdp+snr=none+sigma=2", "fedsgd+batch_size=8"), 0)
-    rest = (found.scores - np.where(found.present, 1, -1) * found.scores.std()).reshape(-1, 8)
+    rest = (found.score - np.where(found.present, 1, -1) * found.score.std()).reshape(-1, 8)
     correlations = np.corrcoef(rest.T)[np.triu_indices(8, 1)]
     assert np.abs(correlations).max() < 5 / np.sqrt(len(rest))
     assert 0.45 < found.present.mean() < 0.55
@@ -81,9 +81,9 @@ def test_canaries_of_one_run_are_independent_under_gaussian_noise():
 def test_equal_seeds_give_equal_audits_and_others_do_not():
     audit = GradientCanaries(trials=100)
     first, again, other = (audit.test(subject("dp+sigma=2"), seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first.scores, again.scores)
+    np.testing.assert_array_equal(first.score, again.score)
     np.testing.assert_array_equal(first.present, again.present)
-    assert not np.array_equal(first.scores, other.scores)
+    assert not np.array_equal(first.score, other.score)
 
 
 class HalfTheNoise(DifferentialPrivacy):

@@ -22,6 +22,7 @@ rule draw_candidates:
     params:
         **keyed_on("draw_candidates"),
         split=lambda w: cell(w).client.split,
+        of_own_classes=lambda w: cell(w).client.classes is not None,
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/draw_candidates.py"

@@ -16,6 +16,7 @@ with (
         Path(snakemake.input.private),
         folder,
         split=snakemake.params.split,
+        of_own_classes=snakemake.params.of_own_classes,
         count=int(snakemake.wildcards.number),
         seed=snakemake.params.seed,
     )

@@ -10,8 +10,9 @@ from gleak.core.registry import register
 from gleak.membership.base import Candidates, EachVictimSpec
 from gleak.membership.gradient_rows import all_rows, gradient_rows, update_vectors
 
-RELATIVE, TINY = 1e-7, 1e-300
-"""Rounding error of squared lengths in single precision, and the least number that divides."""
+RELATIVE = 1e-6
+"""Standard deviation, relative to the largest, below which a direction is rounding."""
+TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,12 @@ class Background:
 
     Args:
         mean: of the gradients of references, Shape (P).
-        axes: directions of their covariance times the square roots of its eigenvalues, divided by
-            the number of samples of an update; Shape (L, P).
-        variances: eigenvalues of the covariance, Shape (L).
+        directions: orthonormal eigenvectors of their covariance, Shape (L, P).
+        variances: eigenvalues, divided by the number of samples of an update, Shape (L).
     """
 
     mean: torch.Tensor
-    axes: torch.Tensor
+    directions: torch.Tensor
     variances: torch.Tensor
 
     @classmethod
@@ -35,25 +35,26 @@ class Background:
         if len(rows) < 2:
             return cls(rows.new_zeros(rows.shape[1]), rows[:0], rows.new_zeros(0).double())
         mean = rows.mean(0)
-        centred = (rows - mean) / ((len(rows) - 1) * batch_size) ** 0.5
-        variances, turn = torch.linalg.eigh((centred @ centred.T).double())
-        kept = variances > RELATIVE * variances.max().clamp_min(TINY)
-        return cls(mean, turn[:, kept].T.to(rows) @ centred, variances[kept])
+        _, deviations, directions = torch.linalg.svd(rows - mean, full_matrices=False)
+        kept = deviations > RELATIVE * deviations.max()
+        variances = deviations[kept].double().square() / ((len(rows) - 1) * batch_size)
+        return cls(mean, directions[kept], variances)
 
-    def residual(self, updates: torch.Tensor) -> torch.Tensor:
-        """Estimate the variance of a value outside of the axes from each update; (V, P) to (V).
+    def split(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return coordinates of centred rows in the directions, (n, L), and the rest, (n, P)."""
+        centred = rows - self.mean
+        inside = centred @ self.directions.T
+        return inside.double(), centred - inside @ self.directions
+
+    def noise(self, updates: torch.Tensor) -> torch.Tensor:
+        """Estimate the variance of a value outside of the directions, from updates; (V, P) to (V).
 
         It holds the noise of a defence and what references do not span of the other members.
         """
-        inside = self.coordinates(updates) / self.variances.sqrt()
-        centred = (updates - self.mean).double().square().sum(1)
+        outside = self.split(updates)[1].double().square().sum(1)
         values = (updates != 0).sum(1) - len(self.variances)
-        outside = (centred - inside.square().sum(1)).clamp_min(RELATIVE * centred)
-        return (outside / values.clamp_min(1)).clamp_min(TINY)
-
-    def coordinates(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the products of centred rows with the axes; (n, P) to (n, L)."""
-        return ((rows - self.mean) @ self.axes.T).double()
+        rounding = torch.finfo(updates.dtype).eps ** 2 * updates.double().square().mean(1)
+        return torch.maximum(outside / values.clamp_min(1), rounding).clamp_min(TINY)
 
 
 @register("whitened_projection")
@@ -75,16 +76,13 @@ class WhitenedProjection(EachVictimSpec):
         references = all_rows(observed, candidates.reference_inputs, candidates.reference_labels)
         background = Background.of(references, observed.batch_size)
         updates = update_vectors(observed)
-        centred = updates - background.mean
-        noise = background.residual(updates)
-        within = background.coordinates(updates)
+        noise, (within, outside) = background.noise(updates), background.split(updates)
         weights = 1 / (noise[:, None] + background.variances)
         found = updates.new_empty(len(candidates.inputs), observed.victims, dtype=torch.float64)
         for part, rows in gradient_rows(observed, candidates.inputs, candidates.labels):
-            inside, shifted = background.coordinates(rows), rows - background.mean
-            products = (shifted @ centred.T).double() - inside @ (within * weights).T
-            lengths = shifted.double().square().sum(1, keepdim=True)
-            squares = lengths - inside.square() @ weights.T
-            least = RELATIVE * lengths.clamp_min(TINY)
-            found[part] = products / (squares.maximum(least) * noise).sqrt()
+            inside, beside = background.split(rows)
+            products = inside @ (within * weights).T + (beside @ outside.T).double() / noise
+            lengths = beside.double().square().sum(1, keepdim=True)
+            squares = inside.square() @ weights.T + lengths / noise
+            found[part] = products / squares.clamp_min(TINY).sqrt()
         return candidates.of_each(found)

@@ -20,14 +20,21 @@ REFERENCES = 256
 
 
 def draw_candidates(
-    dataset_path: Path, private_path: Path, folder: Path, *, split: str, count: int, seed: int
+    dataset_path: Path,
+    private_path: Path,
+    folder: Path,
+    *,
+    split: str,
+    of_own_classes: bool = False,
+    count: int,
+    seed: int,
 ) -> None:
     """Draw each victim's candidates and write ``granted/candidates.h5`` and ``members.h5``.
 
-    The candidates of a victim are all samples of its update, and others from the same split with
-    the same shares of classes, so that labels reveal nothing, up to ``count`` in all. The others
-    are samples that no victim has, as far as there are enough. A sample that equals one of the
-    victim's is none of its others.
+    The candidates of a victim are all samples of its update, and others from the same split, as the
+    client draws them, up to ``count`` in all. Which classes are in a batch is therefore a part of
+    what an update reveals. The others are samples that no victim has, as far as there are enough. A
+    sample that equals one of the victim's is none of its others.
 
     The references are at most `REFERENCES` samples of the train split, drawn at random; neither
     victims' samples nor candidates.
@@ -37,6 +44,8 @@ def draw_candidates(
         private_path: ``private.h5`` of the victims.
         folder: folder of the two files.
         split: split from which the victims' samples were drawn.
+        of_own_classes: True if the others are of a victim's own classes, as for clients that draw
+            their samples from a few.
         count: largest number of candidates of a victim.
         seed: of the run.
 
@@ -45,24 +54,30 @@ def draw_candidates(
     """
     dataset, private = Dataset.read(dataset_path), Private.read(private_path)
     own = victims_samples(dataset, private, split)
-    labels = dataset.labels(split)
     others = [
-        draw_others(dataset, private, victim, split, count - len(own[victim][1]), seed)
-        for victim in range(len(own))
+        draw_others(
+            dataset,
+            private,
+            victim,
+            split,
+            count - len(labels),
+            seed,
+            of_own_classes=of_own_classes,
+        )
+        for victim, (_, labels) in enumerate(own)
     ]
     sizes = [len(known) for _, known in own]
     total = min(size + len(each) for size, each in zip(sizes, others, strict=True))
     if total < FEWEST or total <= max(sizes):
         raise IncompatibleError(
-            f"clients of {private.spec}: a victim's {max(sizes)} samples and the others with the "
-            f"same shares of classes in the {split} split are {total} candidates, fewer than "
-            f"{FEWEST} or without any other; choose a larger dataset, a smaller batch, or a larger "
-            "number of candidates"
+            f"clients of {private.spec}: a victim's {max(sizes)} samples and the others in the "
+            f"{split} split are {total} candidates, fewer than {FEWEST} or without any other; "
+            "choose a larger dataset, a smaller batch, or a larger number of candidates"
         )
     others = [each[: total - size] for size, each in zip(sizes, others, strict=True)]
     used = np.unique(np.concatenate(others))
     inputs = np.concatenate([*(samples for samples, _ in own), dataset.samples(split, used)])
-    pooled = np.concatenate([*(known for _, known in own), labels[used]])
+    pooled = np.concatenate([*(known for _, known in own), dataset.labels(split)[used]])
     first_other = len(pooled) - len(used)
     shuffle = stream(seed, "pool of candidates").permutation(len(pooled))
     place = np.argsort(shuffle)
@@ -112,43 +127,34 @@ def victims_samples(
 
 
 def draw_others(
-    dataset: Dataset, private: Private, victim: int, split: str, count: int, seed: int
+    dataset: Dataset,
+    private: Private,
+    victim: int,
+    split: str,
+    count: int,
+    seed: int,
+    *,
+    of_own_classes: bool,
 ) -> np.ndarray:
-    """Draw at most ``count`` other samples of a split with a victim's shares of classes.
-
-    Returns:
-        Positions in the split, in an order of which every beginning has nearly these shares.
-    """
+    """Draw at most ``count`` positions in a split of samples that a victim does not have."""
     labels = dataset.labels(split)
     taken = np.zeros(len(labels), dtype=bool)
     taken[private.indices[private.indices != UNKNOWN]] = True
     order = stream(seed, "others", victim).permutation(len(labels))
     order = order[np.argsort(taken[order], kind="stable")]
-    classes, wanted = np.unique(private.labels[victim], return_counts=True)
-    own = private.indices[victim]
-    order = order[np.isin(labels[order], classes) & ~np.isin(order, own)]
+    order = order[~np.isin(order, private.indices[victim])]
+    if of_own_classes:
+        order = order[np.isin(labels[order], private.labels[victim])]
     known = {*digests_of(victims_samples(dataset, private, split)[victim][0])}
     kept: list[int] = []
-    ranks: list[float] = []
-    for label, share in zip(classes, wanted, strict=True):
-        places, number = order[labels[order] == label], 0
-        for position in places[: -(-max(count, 0) * share // len(own)) + 1]:
-            digest = digests_of(dataset.samples(split, position[None]))[0]
-            if digest not in known:
-                known.add(digest)
-                number += 1
-                kept.append(int(position))
-                ranks.append((number - 0.5) / share)
-    by_share = np.argsort(ranks, kind="stable")
-    last = min(_highest_rank(ranks, labels[kept], classes), default=0.0)
-    complete = [place for place in by_share if ranks[place] <= last]
-    return np.array(kept, dtype=int)[complete[: max(count, 0)]]
-
-
-def _highest_rank(ranks: list[float], labels: np.ndarray, classes: np.ndarray) -> list[float]:
-    """Return the rank of the last sample of each class, 0 for one without samples."""
-    values = np.array(ranks)
-    return [float(values[labels == label].max(initial=0.0)) for label in classes]
+    for position in order:
+        if len(kept) >= count:
+            break
+        (digest,) = digests_of(dataset.samples(split, position[None]))
+        if digest not in known:
+            known.add(digest)
+            kept.append(int(position))
+    return np.array(kept, dtype=int)
 
 
 def _draw_references(

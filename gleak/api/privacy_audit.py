@@ -45,7 +45,7 @@ def audit_epsilon(
         scores_without: a number for each run without it, Shape (N); at least 20.
         delta: of (epsilon, delta)-privacy.
         confidence: probability that the bound holds.
-        method: ``"rates"`` holds for every mechanism, and finds log(n) or so at most in n runs;
+        method: ``"rates"`` holds for every mechanism, and finds less than log(n) in n runs;
             ``"gaussian"`` holds for Gaussian noise without subsampling, and is then nearly tight;
             ``"one_run"`` is for many records in one run, each included by a fair coin of its own.
 

@@ -34,6 +34,7 @@ class Diagonal(GridFigure):
 
     x: str = Field(description="metric along the horizontal axis")
     y: str = Field(description="metric along the vertical axis, in the unit of x")
+    points: str = Field(description="axis whose values are the points of a colour")
     hue: str = Field(description="axis told apart by colour")
     facets: str | None = parameter(None, "axis told apart by panels, side by side")
 
@@ -47,7 +48,7 @@ class Diagonal(GridFigure):
 
     @property
     def used_axes(self) -> Sequence[str]:
-        return [axis for axis in (self.hue, self.facets) if axis is not None]
+        return [axis for axis in (self.points, self.hue, self.facets) if axis is not None]
 
     def draw(self, material: FigureData, stem: Path) -> None:
         points = pair_metrics(self, material)

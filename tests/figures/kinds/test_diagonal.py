@@ -13,7 +13,7 @@ from tests.score_tables import DrawTwice, Scored, make_figure
 
 
 def make(**fields: Any) -> Any:
-    base = {"grid": "noise", "x": "psnr", "y": "ssim", "hue": "defense.name"}
+    base = {"grid": "noise", "x": "psnr", "y": "ssim", "points": "defense", "hue": "attack"}
     return make_figure("diagonal", **{**base, **fields})
 
 
@@ -29,7 +29,7 @@ def both(noise: FigureData, scored: Scored) -> FigureData:
     return replace(noise, scores=pd.concat(tables))
 
 
-@pytest.mark.parametrize("fields", [{}, {"hue": "attack", "facets": "defense.name"}])
+@pytest.mark.parametrize("fields", [{}, {"hue": "defense.name", "facets": "dataset"}])
 def test_figures_are_written_the_same_each_time(
     draw_twice: DrawTwice, both: FigureData, fields: dict[str, Any]
 ):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gleak.api.client_update import defend as defend
     from gleak.api.gauge import Gauge as Gauge
     from gleak.api.given_specs import list_specs as list_specs
+    from gleak.api.membership_inference import MembershipResult as MembershipResult
+    from gleak.api.membership_inference import infer_members as infer_members
     from gleak.api.privacy_audit import audit_defense as audit_defense
     from gleak.api.privacy_audit import audit_epsilon as audit_epsilon
     from gleak.api.scoring import Scores as Scores
@@ -38,6 +40,7 @@ _PLACES = {
     "EpsilonAudit": "gleak.membership.epsilon_audit",
     "Gauge": "gleak.api.gauge",
     "GleakError": "gleak.core.errors",
+    "MembershipResult": "gleak.api.membership_inference",
     "Protocol": "gleak.artifacts.protocol",
     "Scores": "gleak.api.scoring",
     "attack": "gleak.api.attacking",
@@ -49,6 +52,7 @@ _PLACES = {
     "compute_update": "gleak.api.client_update",
     "craft": "gleak.api.broadcast_model",
     "defend": "gleak.api.client_update",
+    "infer_members": "gleak.api.membership_inference",
     "list_specs": "gleak.api.given_specs",
     "score": "gleak.api.scoring",
 }

@@ -17,6 +17,7 @@ from gleak.artifacts.encodings import Dense, Sparse
 from gleak.artifacts.model import Knowledge, Secret
 from gleak.artifacts.update import GRANTS, Granted, Update
 from gleak.attacks import run_attack
+from gleak.attacks.attacker import AttackerSpec
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
@@ -160,19 +161,19 @@ class Setting:
             raise ArtifactError(f"{place}: values that are not finite, or negative variances")
         return given.float()
 
-    def check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
+    def check(self, spec: AttackerSpec, granted: frozenset[str]) -> None:
         """Check that an attack can be run; an error names attacks that can be."""
         try:
             self._check(spec, granted)
         except IncompatibleError as error:
-            others = [name for name, cls in load("attack").items() if self._serves(cls(), granted)]
+            others = [name for name, cls in load(spec.kind).items() if self._serves(cls(), granted)]
             advice = f"; attacks that can be run here: {', '.join(others)}" if others else ""
             raise IncompatibleError(f"{error}{advice}") from None
         if self.secret and spec.crafting:
             given = (self.secret, self.network, self.shape, self.classes)
             crafting_of(self.secret).check_secret(*given)
 
-    def _check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
+    def _check(self, spec: AttackerSpec, granted: frozenset[str]) -> None:
         samples = describe_samples(self.shape, self.classes)
         spec.check(samples, GivenNetwork(), self.client)
         spec.check_crafting(crafting_of(self.secret))
@@ -182,7 +183,7 @@ class Setting:
             network = self.client.run(self.network)
             spec.check_network(network, self.shape, self.classes, self.client)
         except IncompatibleError as error:
-            raise IncompatibleError(f"attack {spec} on this model: {error}") from None
+            raise IncompatibleError(f"{spec.kind} {spec} on this model: {error}") from None
 
     def _serves(self, spec: Any, granted: frozenset[str]) -> bool:
         try:
@@ -193,7 +194,7 @@ class Setting:
 
     def observe(
         self,
-        spec: AttackSpec,
+        spec: AttackerSpec,
         update: Update,
         granted: Mapping[str, Granted],
         knowledge: Mapping[str, nn.Module],
@@ -206,7 +207,7 @@ class Setting:
         return run_attack.observation_of(
             run_attack.Target(*network),
             replace(update, update=read),
-            {name: granted[name] for name in spec.grants},
+            {name: granted[name] for name in sorted(spec.grants & granted.keys())},
             only=only,
             where=WHERE,
             seed=seed,

@@ -13,6 +13,7 @@ from gleak.artifacts.encodings import Encoded, Factored
 from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.update import Granted, Update
+from gleak.attacks.attacker import AttackerSpec
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.matching.distances import cells_of
 from gleak.attacks.observation import Observation
@@ -136,13 +137,13 @@ def _rounds_read(spec: AttackSpec, observation: Observation) -> Observation:
     return observation.of_round(0) if several else observation
 
 
-def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:
+def check_granted(spec: AttackerSpec, granted: Collection[str]) -> None:
     """Raise `IncompatibleError` if an attack needs a grant that is not among those given."""
     missing = sorted(spec.grants - set(granted))
     if missing:
         raise IncompatibleError(
-            f"attack {spec} needs grants that are not given: {', '.join(missing)}; give them, or "
-            "use an attack that does not need them"
+            f"{spec.kind} {spec} needs grants that are not given: {', '.join(missing)}; give them, "
+            "or use an attack that does not need them"
         )
 
 

@@ -245,13 +245,19 @@ class _Bound(ABC):
         """Compute a number that grows with the bound from upper bounds on both rates."""
 
     @abstractmethod
+    def threshold(
+        self, present: _Scores, absent: _Scores, delta: float, confidence: float
+    ) -> float:
+        """Choose a threshold by the scores that choose."""
+
+    @abstractmethod
     def epsilon_and_mu(self, value: float, delta: float) -> tuple[float, float]:
         """Return the bounds that belong to a value."""
 
     def compute(
         self, present: _Scores, absent: _Scores, delta: float, confidence: float
     ) -> _Finding:
-        threshold = self._best_threshold(present, absent, delta, confidence)
+        threshold = self.threshold(present, absent, delta, confidence)
         sizes = len(absent.measuring), len(present.measuring)
         counts = _errors(present.measuring, absent.measuring, np.array([threshold]))
         none = np.zeros(1), np.zeros(1)
@@ -261,7 +267,12 @@ class _Bound(ABC):
         )
         return _Finding(epsilon, mu, threshold, ceiling)
 
-    def _best_threshold(
+
+class _RatesBound(_Bound):
+    def values(self, positives: np.ndarray, negatives: np.ndarray, delta: float) -> np.ndarray:
+        return rates_epsilon(positives, negatives, delta)
+
+    def threshold(
         self, present: _Scores, absent: _Scores, delta: float, confidence: float
     ) -> float:
         """Choose the threshold with the largest bound on the scores that choose.
@@ -276,11 +287,6 @@ class _Bound(ABC):
         values = self.values(*_upper(counts, sizes, confidence), delta)
         return float(every[places][values.argmax()])
 
-
-class _RatesBound(_Bound):
-    def values(self, positives: np.ndarray, negatives: np.ndarray, delta: float) -> np.ndarray:
-        return rates_epsilon(positives, negatives, delta)
-
     def epsilon_and_mu(self, value: float, delta: float) -> tuple[float, float]:
         return value, math.nan
 
@@ -289,8 +295,18 @@ class _GaussianBound(_Bound):
     def values(self, positives: np.ndarray, negatives: np.ndarray, delta: float) -> np.ndarray:
         return rates_mu(positives, negatives)
 
+    def threshold(
+        self, present: _Scores, absent: _Scores, delta: float, confidence: float
+    ) -> float:
+        """Choose the middle, where both errors of normal scores are equal and best measured."""
+        return _middle(present, absent)
+
     def epsilon_and_mu(self, value: float, delta: float) -> tuple[float, float]:
         return gaussian_epsilon(value, delta), value
+
+
+def _middle(present: _Scores, absent: _Scores) -> float:
+    return float(np.median(present.choosing) + np.median(absent.choosing)) / 2
 
 
 def _errors(
@@ -355,7 +371,7 @@ def one_run_epsilon(
 def _one_run(present: _Scores, absent: _Scores, delta: float, confidence: float) -> _Finding:
     """Guess the coins of those canaries whose scores are far enough from the middle."""
     chosen = np.concatenate([present.choosing, absent.choosing])
-    middle = float(np.median(present.choosing) + np.median(absent.choosing)) / 2
+    middle = _middle(present, absent)
     canaries = len(present.measuring) + len(absent.measuring)
 
     def guess(one: np.ndarray, other: np.ndarray, margin: float) -> tuple[int, int]:

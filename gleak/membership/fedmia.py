@@ -41,6 +41,11 @@ class FedMIA(MembershipSpec):
             )
 
     def evidence(self, observed: Observation, candidates: Candidates) -> torch.Tensor:
+        if observed.victims < FEWEST_CLIENTS:
+            raise IncompatibleError(
+                f"membership {self} compares a client with the others of its round, and these are "
+                f"{observed.victims} clients; choose another method"
+            )
         if observed.sent:
             each = [cosines(observed.of_victim(v), candidates) for v in range(observed.victims)]
             measured = torch.cat(each, dim=1).double()

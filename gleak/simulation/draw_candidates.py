@@ -76,32 +76,40 @@ def draw_candidates(
         )
     others = [each[: total - size] for size, each in zip(sizes, others, strict=True)]
     used = np.unique(np.concatenate(others))
-    inputs = np.concatenate([*(samples for samples, _ in own), dataset.samples(split, used)])
-    pooled = np.concatenate([*(known for _, known in own), dataset.labels(split)[used]])
-    first_other = len(pooled) - len(used)
-    shuffle = stream(seed, "pool of candidates").permutation(len(pooled))
-    place = np.argsort(shuffle)
-    candidate, member = [], []
-    for victim, positions in enumerate(others):
-        first, size = sum(sizes[:victim]), sizes[victim]
-        rows = np.concatenate(
-            [first + np.arange(size), first_other + np.searchsorted(used, positions)]
-        )
-        order = stream(seed, "order of candidates", victim).permutation(total)
-        candidate.append(place[rows[order]])
-        member.append(order < size)
     references = _draw_references(dataset, private, split, used, seed)
+    inputs = np.concatenate([*(samples for samples, _ in own), dataset.samples(split, used)])
+    labels = np.concatenate([*(known for _, known in own), dataset.labels(split)[used]])
+    shuffle = stream(seed, "pool of candidates").permutation(len(labels))
+    rows, member = _candidate_rows(sizes, others, used, seed)
     CandidateSamples(
         spec=private.spec,
         seed=seed,
         modality=private.modality,
         inputs=inputs[shuffle],
-        labels=pooled[shuffle],
-        candidate=np.stack(candidate),
+        labels=labels[shuffle],
+        candidate=np.argsort(shuffle)[rows],
         reference_inputs=dataset.samples("train", references),
         reference_labels=dataset.train_labels[references],
     ).write(folder / "granted" / "candidates.h5")
-    Members(spec=private.spec, seed=seed, member=np.stack(member)).write(folder / "members.h5")
+    Members(spec=private.spec, seed=seed, member=member).write(folder / "members.h5")
+
+
+def _candidate_rows(
+    sizes: list[int], others: list[np.ndarray], used: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of each victim's candidates, in random order, and which are its own; (V, K).
+
+    The rows are those of the victims' samples, one victim after the other, and of the ``used``
+    positions in ascending order.
+    """
+    rows, member = [], []
+    for victim, (size, positions) in enumerate(zip(sizes, others, strict=True)):
+        own = sum(sizes[:victim]) + np.arange(size)
+        every = np.concatenate([own, sum(sizes) + np.searchsorted(used, positions)])
+        order = stream(seed, "order of candidates", victim).permutation(len(every))
+        rows.append(every[order])
+        member.append(order < size)
+    return np.stack(rows), np.stack(member)
 
 
 def victims_samples(

@@ -91,7 +91,7 @@ def _draw(figure: ROC, names: AxisLabels, points: pd.DataFrame) -> mpl.figure.Fi
         for hue, colour in colours.items():
             line = points[(points["facet"] == facet) & (points["hue"] == hue)]
             low, middle, high = (line[key].clip(lower=least) for key in ("low", "ours", "high"))
-            axes.fill_between(line["fpr"], low, high, color=colour, alpha=0.18, lw=0)
+            axes.fill_between(line["fpr"], low, high, color=colour, alpha=0.06, lw=0)
             axes.plot(line["fpr"], middle, color=colour, marker="o", markersize=2.5)
         axes.set(title=facet, xscale="log", yscale="log", ylim=(least, 1.1))
         axes.set(xlabel="false positive rate", ylabel="true positive rate")

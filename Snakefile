@@ -31,6 +31,7 @@ include: "rules/simulate.smk"
 include: "rules/capture.smk"
 include: "rules/attack.smk"
 include: "rules/membership.smk"
+include: "rules/audit.smk"
 include: "rules/score.smk"
 include: "rules/study.smk"
 include: "rules/search.smk"
@@ -51,6 +52,7 @@ localrules:
     draw,
     draw_table,
     judge,
+    score_audit,
     score_members,
     score_model,
     searches,

@@ -19,6 +19,8 @@ HONEST = (
 CRAFTED = "photos/lenet/untrained/fishing/fedsgd/none/fishing"
 MEMBERS = "photos/lenet/untrained/honest/fedsgd/none/gradient_cosine"
 OF_MEMBERSHIP = ("draw_candidates", "infer_members", "score_members")
+AUDITED = "photos/lenet/untrained/honest/fedsgd/dp/data_canaries"
+OF_AUDITS = ("audit_privacy", "score_audit")
 
 
 def table() -> str:
@@ -58,8 +60,8 @@ def _reads(stage: Stage) -> Inputs:
     if "{study}" in stage.folder:
         return {}
     found: Inputs = {}
-    texts = (MEMBERS,) if stage.rule in OF_MEMBERSHIP else (CRAFTED, HONEST)
-    for cell in map(_cell, texts):
+    shown = {**dict.fromkeys(OF_MEMBERSHIP, (MEMBERS,)), **dict.fromkeys(OF_AUDITS, (AUDITED,))}
+    for cell in map(_cell, shown.get(stage.rule, (CRAFTED, HONEST))):
         for name, files in stage.reads(_subject(stage, cell)).items():
             found[name] = files or found.get(name, [])
     return found

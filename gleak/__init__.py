@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from gleak.api.given_specs import list_specs as list_specs
     from gleak.api.membership_inference import MembershipResult as MembershipResult
     from gleak.api.membership_inference import infer_members as infer_members
+    from gleak.api.privacy_audit import audit_defense as audit_defense
+    from gleak.api.privacy_audit import audit_epsilon as audit_epsilon
     from gleak.api.scoring import Scores as Scores
     from gleak.api.scoring import score as score
     from gleak.artifacts.protocol import Protocol as Protocol
     from gleak.artifacts.reconstruction import Candidate as Candidate
     from gleak.captures.local_capture import capture as capture
     from gleak.core.errors import GleakError as GleakError
+    from gleak.membership.epsilon_audit import EpsilonAudit as EpsilonAudit
     from gleak.metrics.audits.alarms import AuditReport as AuditReport
 
 __version__ = "0.2.0"
@@ -34,6 +37,7 @@ _PLACES = {
     "AuditReport": "gleak.metrics.audits.alarms",
     "Candidate": "gleak.artifacts.reconstruction",
     "CraftedModel": "gleak.api.broadcast_model",
+    "EpsilonAudit": "gleak.membership.epsilon_audit",
     "Gauge": "gleak.api.gauge",
     "GleakError": "gleak.core.errors",
     "MembershipResult": "gleak.api.membership_inference",
@@ -41,6 +45,8 @@ _PLACES = {
     "Scores": "gleak.api.scoring",
     "attack": "gleak.api.attacking",
     "audit": "gleak.api.broadcast_model",
+    "audit_defense": "gleak.api.privacy_audit",
+    "audit_epsilon": "gleak.api.privacy_audit",
     "batch_norm_statistics": "gleak.api.client_update",
     "capture": "gleak.captures.local_capture",
     "compute_update": "gleak.api.client_update",

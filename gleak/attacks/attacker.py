@@ -11,6 +11,7 @@ from gleak.core.lazy import torch
 from gleak.core.spec import Spec
 from gleak.crafting.base import CraftingSpec
 from gleak.data.base import DatasetSpec
+from gleak.defenses.base import DefenseSpec
 from gleak.knowledge.base import EvaluatorSpec, KnowledgeSpec
 from gleak.models.base import ModelSpec
 from gleak.models.parameters import check_trained
@@ -136,6 +137,13 @@ class AttackerSpec(Spec):
                 f"{self.kind} {self} needs parameters crafted for it, but these are {crafting}; "
                 f"use crafting {self.crafting}"
             )
+
+    def check_defense(self, client: ClientSpec, defense: DefenseSpec) -> None:
+        """Check that it suits clients under a defence, before any job is run; by default it does.
+
+        Raises:
+            IncompatibleError: names the defence and what to change.
+        """
 
     def check_knowledge(self, victims: DatasetSpec, client: ClientSpec) -> None:
         """Check that the public data of the attack's knowledge cannot contain victims' samples.

@@ -45,6 +45,7 @@ FILES = {
     "defense": "update.h5",
     "attack": "scores.csv",
     "membership": "scores.csv",
+    "audit": "scores.csv",
 }
 
 

@@ -31,6 +31,7 @@ PACKAGES = {
     "defense": "gleak.defenses",
     "attack": "gleak.attacks",
     "membership": "gleak.membership",
+    "audit": "gleak.membership",
     "start": "gleak.attacks.matching",
     "code": "gleak.attacks.matching",
     "distance": "gleak.attacks.matching",
@@ -38,7 +39,7 @@ PACKAGES = {
     "metric": "gleak.metrics",
     "figure": "gleak.figures.kinds",
 }
-KINDS_AT = {"attack": ("attack", "membership")}
+KINDS_AT = {"attack": ("attack", "membership", "audit")}
 """Level of a path -> the kinds of its specs, if these are not only the kind of its own name. A name
 is registered for one of them only."""
 _REGISTERED: dict[str, dict[str, type[Spec]]] = {kind: {} for kind in PACKAGES}

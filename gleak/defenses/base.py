@@ -93,6 +93,14 @@ class DefenseSpec(Spec):
         return None
 
     @property
+    def noiseless(self) -> Self:
+        """This defence without its Gaussian or Laplace noise, which a test of its privacy compares.
+
+        By default the defence itself.
+        """
+        return self
+
+    @property
     def remedy(self) -> str:
         """Advice for the log if noise dominates the update; empty for defences without noise."""
         return ""

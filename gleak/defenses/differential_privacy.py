@@ -105,6 +105,10 @@ class DifferentialPrivacy(DefenseSpec):
         return self.scaling == "clip" and self.unit == "value"
 
     @property
+    def noiseless(self) -> Self:
+        return self.model_copy(update={"sigma": 0.0, "noise_multiplier": None})
+
+    @property
     def remedy(self) -> str:
         return "choose a smaller sigma or noise_multiplier, which costs privacy (epsilon_rdp)"
 
@@ -194,6 +198,10 @@ class FedCDP(DefenseSpec):
     @property
     def data_dependent_noise(self) -> bool:
         return self.snr is not None
+
+    @property
+    def noiseless(self) -> Self:
+        return self.model_copy(update={"sigma": 0.0, "snr": None})
 
     @property
     def remedy(self) -> str:

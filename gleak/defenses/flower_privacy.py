@@ -101,6 +101,10 @@ class FlowerLocalDP(DefenseSpec):
         return GaussianMechanism(self.clipping_norm, float(self.deviation))
 
     @property
+    def noiseless(self) -> Self:
+        return self.model_copy(update={"sensitivity": 0.0})
+
+    @property
     def remedy(self) -> str:
         return "choose a larger epsilon, or a smaller sensitivity, which costs privacy"
 
@@ -176,6 +180,10 @@ class FlowerCentralDP(ClientGroup):
         if self.quantile is not None:
             return None
         return GaussianMechanism(self.norm / self.clients, self._deviation(self.norm))
+
+    @property
+    def noiseless(self) -> Self:
+        return self.model_copy(update={"noise_multiplier": 0.0})
 
     @property
     def remedy(self) -> str:

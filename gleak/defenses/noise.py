@@ -51,6 +51,10 @@ class NoiseSpec(DefenseSpec):
         return self.unit in ("deviation", "norm")
 
     @property
+    def noiseless(self) -> Self:
+        return self.model_copy(update={"std": 0.0})
+
+    @property
     def remedy(self) -> str:
         if self.data_dependent_noise:
             return "choose a smaller std"

@@ -106,6 +106,10 @@ class SecureAggregation(ClientGroup):
         return self.each.data_dependent_noise
 
     @property
+    def noiseless(self) -> Self:
+        return self.model_copy(update={"each": self.each.noiseless})
+
+    @property
     def remedy(self) -> str:
         return self.each.remedy
 

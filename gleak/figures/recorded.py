@@ -52,6 +52,7 @@ from gleak.studies.machine import Machine
 from gleak.studies.stage_files import (
     Made,
     StudyPart,
+    audit_of,
     datasets_of_victims,
     membership_of,
     model_of,
@@ -70,6 +71,7 @@ LAST_MADE = {
     "crafting": parameters_of,
     "attack": reconstruction_of,
     "membership": membership_of,
+    "audit": audit_of,
 }
 """Kind of the last spec of a cell -> the file that its last job makes."""
 

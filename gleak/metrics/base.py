@@ -69,7 +69,7 @@ class Comparison:
         return self.reconstruction.converged
 
 
-Level = Literal["training", "crafting", "attack", "membership"]
+Level = Literal["training", "crafting", "attack", "membership", "audit"]
 
 
 class ScoreSpec(Spec):

@@ -214,7 +214,7 @@ def score_model(
     except RefusedError as error:
         return score_table.save_refusal(levels, str(error), output)
     chosen = metrics_of("training") if metrics is None else metrics
-    return _score_subject(chosen, subject, output, levels)
+    return score_subject(chosen, subject, output, levels)
 
 
 def score_parameters(
@@ -240,10 +240,10 @@ def score_parameters(
         return score_table.save_refusal(levels, str(error), output)
     broadcast = Broadcast(sent, None if dataset is None else Dataset.read(dataset), seed)
     chosen = metrics_of("crafting") if metrics is None else metrics
-    return _score_subject(chosen, broadcast, output, levels)
+    return score_subject(chosen, broadcast, output, levels)
 
 
-def _score_subject(
+def score_subject(
     metrics: Iterable[Any], subject: object, output: Path, levels: Mapping[str, str]
 ) -> pd.DataFrame:
     """Compute metrics with one value per subject, and write the table of scores."""

@@ -32,6 +32,7 @@ SCORED_BY: Mapping[str, str] = MappingProxyType(
         "crafting": "score_parameters",
         "attack": "score",
         "membership": "score_members",
+        "audit": "score_audit",
     }
 )
 """Kind of the last spec of a scored cell, as its metrics declare it -> the rule that scores it, and
@@ -218,6 +219,7 @@ class Cell:
             self.crafting.check(self.dataset, self.model)
         if "attack" in levels:
             self.attack.check(self.dataset, self.model, self.client)
+            self.attack.check_defense(self.client, self.defense)
             self.attack.check_crafting(self.crafting)
             self.attack.check_knowledge(self.dataset, self.client)
 

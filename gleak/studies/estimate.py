@@ -340,6 +340,15 @@ def _audit_work(cell: Cell) -> float:
     return samples * GRADIENT_FACTOR * _forward(cell)
 
 
+def _privacy_audit_work(cell: Cell) -> float:
+    """Return the multiply-adds of the runs with samples as canaries, each computed three times."""
+    client, audit = cell.client, cell.attack
+    if not audit.takes_samples:
+        return 0.0
+    gradients = 3 * client.batch_size * client.gradients_per_sample
+    return float(audit.trials * gradients * GRADIENT_FACTOR * _forward(cell))
+
+
 def no_cost(subject: Any) -> float:
     return 0.0
 
@@ -414,6 +423,7 @@ COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
             draw.cell.client.victims * draw.number * prod(draw.cell.dataset.shape) * FLOAT_BYTES
         ),
     ),
+    "audit_privacy": (_privacy_audit_work, no_cost),
     "infer_members": (
         lambda cell: cell.attack.sample_gradients(cell.client) * GRADIENT_FACTOR * _forward(cell),
         no_cost,
@@ -427,6 +437,7 @@ COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
 CALLS: Mapping[str, Callable[[Any], float]] = {
     "attack": _attack_calls,
     "attack_shard": lambda shard: _attack_calls(shard.cell),
+    "audit_privacy": lambda cell: cell.attack.trials * (3 if cell.attack.takes_samples else 1),
     "search": lambda part: part.search.trials * _attack_calls(part.search.cell),
     "train_knowledge": lambda pretraining: pretraining.knowledge.batches,
 }

@@ -121,6 +121,10 @@ def membership_of(cell: Cell) -> Made:
     return Made("infer_members", "membership", cell)
 
 
+def audit_of(cell: Cell) -> Made:
+    return Made("audit_privacy", "audit", cell)
+
+
 def scores_of(cell: Cell) -> Made:
     return Made(SCORED_BY[cell.end_kind], "scores", cell)
 
@@ -162,6 +166,15 @@ def reads_of_membership(cell: Cell) -> Inputs:
 
 def reads_of_member_scores(cell: Cell) -> Inputs:
     return {"members": candidates_of(cell, "members"), "membership": membership_of(cell)}
+
+
+def reads_of_audit(cell: Cell) -> Inputs:
+    """Return what canaries are made of: nothing for those that are no samples."""
+    takes = cell.attack.takes_samples
+    return {
+        "dataset": [dataset_of(cell)] if takes else [],
+        "parameters": [parameters_of(cell)] if takes else [],
+    }
 
 
 def shards_of(cell: Subject, count: int) -> list[Shard]:

@@ -69,6 +69,19 @@ DETERMINISTIC = [
     "topk",
     "topk+scope=global",
 ]
+NOISELESS = {
+    "dp+scaling=clip": "dp+sigma=0+scaling=clip",
+    "dp+sigma=none+noise_multiplier=0.5": "dp+sigma=0",
+    "fedcdp": "fedcdp+snr=none+sigma=0",
+    "fedcdp+snr=none+sigma=2+clip=1": "fedcdp+snr=none+sigma=0+clip=1",
+    "flower_central_dp+clients=2": "flower_central_dp+clients=2+noise_multiplier=0",
+    "flower_local_dp+epsilon=2": "flower_local_dp+sensitivity=0+epsilon=2",
+    "gaussian+unit=norm": "gaussian+std=0+unit=norm",
+    "laplace": "laplace+std=0",
+    "none": "none",
+    "secure_aggregation+each=gaussian": "secure_aggregation+each=gaussian~std=0",
+    "topk+keep=0.2": "topk+keep=0.2",
+}
 UNCHANGED = [
     "none",
     "dp+sigma=0+norm=100+scaling=clip",
@@ -214,3 +227,17 @@ def test_victims_who_keep_different_tensors_are_joined() -> None:
     joined = type(kept[0]).stack(kept)
     check_encoded("update.h5", "a", joined)
     assert np.array_equal(joined.decode()[:, 0], [[0, 0, 0], [20, 20, 20]])
+
+
+@pytest.mark.parametrize("text", NOISELESS)
+def test_a_defence_without_its_noise_is_otherwise_the_same(text: str):
+    quiet = parse("defense", text).noiseless
+    assert quiet == parse("defense", NOISELESS[text])
+    assert quiet.noiseless == quiet
+
+
+def test_every_defence_with_a_guarantee_has_a_form_without_noise():
+    for name in NAMES:
+        defense = parse("defense", name)
+        if defense.mechanism is not None:
+            assert defense.noiseless.mechanism.deviation == 0

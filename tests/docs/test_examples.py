@@ -50,3 +50,13 @@ def test_the_example_of_the_defences_compares_them(tmp_path: Path) -> None:
     assert psnr["none"] > 99 > max(value for name, value in psnr.items() if name != "none")
     assert float(completed) > 99
     assert float(bound) == pytest.approx(0.196, abs=5e-4)
+
+
+@pytest.mark.slow
+def test_the_examples_of_audits_tell_the_broken_mechanism(tmp_path: Path) -> None:
+    printed = run(examples("docs/guide/audited-epsilon.md"), tmp_path)
+    audited, broken = printed.splitlines()
+    epsilon, mu, ceiling = map(float, audited.split())
+    assert 0 < mu < 1
+    assert 1 < epsilon < 4.38 < ceiling
+    assert broken == "True"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gleak.core.registry import parse_at
 from gleak.core.settings import SCALES, Settings
 from gleak.knowledge.base import Pretraining
 from gleak.studies.cell import KNOWLEDGE, LEVELS, Cell, Paths
@@ -68,6 +69,14 @@ def check_membership(job: Job) -> None:
     )
 
 
+def check_audit(job: Job) -> None:
+    """It reads samples and parameters for canaries that are samples, and no client's update."""
+    attack = parse_at("attack", job.wildcards["attack"])
+    names = {path.name for path in job.files("input")}
+    assert names <= {"dataset.h5", "model.h5", "parameters.h5"}
+    assert bool(names) == attack.takes_samples
+
+
 def check_training(job: Job) -> None:
     """What attackers bring is trained on one public dataset, and nothing of any victim."""
     (dataset,) = job.files("input")
@@ -99,6 +108,8 @@ def check_graph(jobs: list[Job], studies: set[str]) -> None:
             check_training(job)
         if job.rule == "infer_members":
             check_membership(job)
+        if job.rule == "audit_privacy":
+            check_audit(job)
     drawing = [job for job in jobs if job.rule in ("draw", "draw_table")]
     assert {job.wildcards["study"] for job in drawing} == studies
     drawn = {path for job in drawing for path in job.files("output")}

@@ -1,0 +1,111 @@
+"""Metrics of audits by canaries: epsilon as measured, beside what is proven of the same clients."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+
+from gleak.artifacts.audit_trials import AuditTrials
+from gleak.clients.base import ClientSpec
+from gleak.core.registry import parse, register
+from gleak.defenses.base import DefenseSpec
+from gleak.membership.canaries import CanarySpec
+from gleak.membership.epsilon_audit import EpsilonAudit
+from gleak.metrics.base import Level, MetricUnavailable, ScoreSpec
+from gleak.metrics.epsilon import EpsilonPrv, compose_multipliers
+
+
+@dataclass(frozen=True)
+class FinishedAudit:
+    """Trials of an audit, and the specs of its cell."""
+
+    trials: AuditTrials
+    audit: CanarySpec
+    client: ClientSpec
+    defense: DefenseSpec
+
+    @classmethod
+    def of(cls, trials: AuditTrials, levels: Mapping[str, str]) -> Self:
+        return cls(
+            trials,
+            parse("audit", levels["attack"]),
+            parse("client", levels["client"]),
+            parse("defense", levels["defense"]),
+        )
+
+    @cached_property
+    def bound(self) -> EpsilonAudit:
+        return self.audit.bound(self.trials, self.defense)
+
+
+class AuditMetricSpec(ScoreSpec):
+    """Base of the metrics of audits, with one value per audit."""
+
+    level: ClassVar[Level] = "audit"
+    better: ClassVar[Literal["higher", "lower"]] = "lower"
+
+    @abstractmethod
+    def measure(self, audited: FinishedAudit) -> float:
+        """Compute the value.
+
+        Raises:
+            MetricUnavailable: not defined for these clients.
+        """
+
+
+@register("epsilon_measured")
+class EpsilonMeasured(AuditMetricSpec):
+    """Lower bound on epsilon at the audit's delta, which holds with the audit's confidence.
+
+    If it exceeds `epsilon_accounted`, the accountant or the implementation is refuted, but for one
+    audit in 1 / (1 - confidence).
+    """
+
+    source = "Nasr et al. 2021 and 2023; Steinke et al. 2023 (see the audit's method)"
+
+    def measure(self, audited: FinishedAudit) -> float:
+        return audited.bound.epsilon
+
+
+@register("epsilon_measurable")
+class EpsilonMeasurable(AuditMetricSpec):
+    """Lower bound on epsilon that as many trials would give if canaries were never mistaken.
+
+    An `epsilon_measured` close to it says that more trials would show more.
+    """
+
+    source = "ours"
+
+    def measure(self, audited: FinishedAudit) -> float:
+        return audited.bound.ceiling
+
+
+@register("epsilon_accounted")
+class EpsilonAccounted(AuditMetricSpec):
+    """Upper bound on epsilon of the audited clients: `epsilon_prv` at the audit's delta.
+
+    It is that of all their rounds and steps. Unavailable for defences that guarantee nothing, also
+    for noise whose strength depends on the data.
+    """
+
+    source = "Gopi et al. 2021; opacus"
+
+    def measure(self, audited: FinishedAudit) -> float:
+        client, defense = audited.client, audited.defense
+        if defense.data_dependent_noise:
+            raise MetricUnavailable(f"defense {defense}: noise that depends on the data")
+        recorded, mechanism = audited.trials.noise_multipliers, defense.mechanism
+        times = client.rounds if recorded is None else round(client.gradients_per_sample)
+        if recorded is None and mechanism is not None:
+            recorded = np.full(times, mechanism.deviation / (2 * mechanism.norm))
+        if recorded is None:
+            raise MetricUnavailable(f"defense {defense} guarantees no epsilon")
+        (multiplier,) = compose_multipliers(recorded[None], times)
+        if multiplier == 0:
+            raise MetricUnavailable(f"defense {defense}: epsilon is infinite")
+        return EpsilonPrv(delta=audited.audit.delta).guarantee(float(multiplier))

@@ -11,9 +11,11 @@ from pathlib import Path
 import yaml
 
 from gleak.artifacts.atomic import atomic
+from gleak.assessment.agreement import agreements
 from gleak.assessment.assembling import assemble
+from gleak.assessment.client_text import client_in_words, warnings
 from gleak.assessment.deployment import read_deployment
-from gleak.assessment.findings import Report
+from gleak.assessment.findings import Agreement, Report
 from gleak.assessment.generated_study import GeneratedStudy, generate_study
 from gleak.assessment.measured import Measured
 from gleak.assessment.report_page import render
@@ -37,6 +39,7 @@ class Assessment:
         source: folder of its file.
         folder: of the report.
         generated: its study, of the size that the budget allows.
+        agreement: how its captures fit to the training that they are described with.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Assessment:
     folder: Path
     resolved: Resolved
     generated: GeneratedStudy
+    agreement: tuple[Agreement, ...] = ()
 
     @property
     def study_file(self) -> Path:
@@ -62,7 +66,16 @@ class Assessment:
         attacks = ", ".join(str(chosen.attack) for chosen in self.generated.choice.chosen)
         hours = f"{float(f'{minutes / 60:.2g}'):g} hours"
         duration = f"{minutes:.2g} minutes" if minutes < 99 else hours
-        return f"{self.name}: {effort}; attacks: {attacks}; about {duration} on one core"
+        size = f"{self.name}: {effort}; attacks: {attacks}; about {duration} on one core"
+        return f"{size}\n{client_in_words(self.resolved)}"
+
+    def warnings(self) -> list[str]:
+        """Return what in the description may not be meant so, or contradicts the captures."""
+        disagree = [each for each in self.agreement if not each.agrees]
+        return [
+            *warnings(self.resolved),
+            *(f"capture {each.capture}: {each.text}" for each in disagree),
+        ]
 
     def write(self) -> None:
         """Write the study, its configuration and a copy of the deployment."""
@@ -94,7 +107,8 @@ class Assessment:
         measured = Measured(study, settings.scale, settings.results_dir, unscored)
         if not self.make(measured.targets, snakefile, options):
             return None
-        report = assemble(self.name, self.resolved, choice, self.generated.effort, measured)
+        effort = self.generated.effort
+        report = assemble(self.name, self.resolved, choice, effort, measured, self.agreement)
         numbers = report.model_dump_json(indent=1) + "\n"
         self._write({NUMBERS: numbers, PAGE: render(report, measured)})
         return report
@@ -129,7 +143,7 @@ def prepare(
         file: the deployment.
         output: folder of the report; None: ``<name>-report``.
         settings: of the workflow.
-        fail_above: thresholds in place of those of the deployment, if there are any.
+        fail_above: thresholds that decide the exit code in place of the verdict, if any.
 
     Raises:
         SpecError: the file is not valid, what it describes cannot be assessed, or the folder of the
@@ -141,16 +155,15 @@ def prepare(
             f"{file}: the name is part of the report's; use letters, digits, '_', '-' and '.'"
         )
     deployment = read_deployment(file)
-    if fail_above:
-        deployment = deployment.model_copy(update={"thresholds": dict(fail_above)})
     folder, text = output or Path(f"{name}-report"), file.read_text(encoding="utf-8")
     check_folder(folder, text)
     source = file.resolve().parent
     if str(source) not in sys.path:
         sys.path.insert(0, str(source))
     settings = settings.model_copy(update={"seed": deployment.seed, "scale": "quick"})
-    resolved = resolve(deployment, source, settings)
-    return Assessment(name, text, source, folder, resolved, generate_study(name, resolved))
+    resolved = resolve(deployment, source, settings, fail_above)
+    generated = generate_study(name, resolved)
+    return Assessment(name, text, source, folder, resolved, generated, (*agreements(resolved),))
 
 
 def check_folder(folder: Path, text: str) -> None:

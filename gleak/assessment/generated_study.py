@@ -82,7 +82,7 @@ def generate_study(name: str, resolved: Resolved) -> GeneratedStudy:
             exceeds the minutes of the budget; says how long it takes.
     """
     deployment, machine = resolved.deployment, Machine.configured(resolved.settings)
-    trains = bool(deployment.defenses and resolved.trainings)
+    trains = bool(resolved.compares_defenses and resolved.trainings)
     budget = deployment.budget
     if budget.scale is not None:
         effort = replace(_given(SCALES[budget.scale], deployment), trained=trains)
@@ -138,7 +138,7 @@ def study_content(
     """
     grids: dict[str, Any] = {}
     figures: dict[str, Any] = {}
-    metrics = [str(threshold.metric) for threshold in resolved.thresholds]
+    metrics = resolved.metrics
 
     def add(grid: str, rows: Sequence[str], caption: str, **content: Any) -> None:
         grids[grid] = content
@@ -178,7 +178,7 @@ def study_content(
     for varying in resolved.varied:
         rows, caption = [varying.level, "attack"], f"Leakage against {varying.field}."
         add(f"{VARIED}{varying.field}", rows, caption, **_varied(varying, resolved, effort))
-    if resolved.deployment.defenses:
+    if resolved.compares_defenses:
         caption, compared = "What each defence would change.", list(resolved.defenses)
         add(DEFENSES, ["defense", "attack"], caption, defense=compared, attack=attacks[0])
         if effort.trained:

@@ -28,7 +28,9 @@ def test_a_deployment_becomes_a_study_and_its_configuration(deployment: Path) ->
     config = yaml.safe_load((found.folder / CONFIG).read_text())
     assert Settings.read(config).studies == ["deployment-report/assessment-deployment.yaml"]
     assert config["seed"] == 3
-    assert list(map(str, found.resolved.thresholds)) == ["psnr ≥ 20"]
+    assert list(map(str, found.resolved.limits)) == ["psnr ≥ 20"]
+    assert list(map(str, found.resolved.thresholds)) == ["ssim ≥ 0.5"]
+    assert study.figure("deployed").metrics == ["ssim", "psnr"]
     assert "attacks: best; about" in found.summary()
 
 

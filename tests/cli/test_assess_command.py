@@ -13,7 +13,13 @@ from tests.commands import Capture
 
 @pytest.mark.parametrize(
     ("verdict", "code"),
-    [("exposed", 3), ("partly exposed", 3), ("not found", 0), ("not measured", 1)],
+    [
+        ("exposed", 3),
+        ("partly exposed", 3),
+        ("inconclusive", 4),
+        ("not found", 0),
+        ("not measured", 1),
+    ],
 )
 def test_the_exit_code_is_the_verdict(
     deployment: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int

@@ -117,10 +117,15 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 def budget_share(attack: Any) -> float:
     """Return an attack's budget as a part of that by default; 1 of one that does not search."""
+    default = with_default_budget(attack).cost().evaluations
+    return attack.cost().evaluations / default if default else 1.0
+
+
+def with_default_budget(attack: Any) -> Any:
+    """Return an attack with the default budget of its search."""
     fields = type(attack).model_fields
     budgets = {name: fields[name].default for name in BUDGETS & fields.keys()}
-    default = attack.model_copy(update=budgets).cost().evaluations
-    return attack.cost().evaluations / default if default else 1.0
+    return attack.model_copy(update=budgets)
 
 
 def _of_budget(exposure: Exposure) -> Iterable[Doubt]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -16,14 +16,17 @@ from gleak.assessment.assembling import assemble
 from gleak.assessment.client_text import client_in_words, warnings
 from gleak.assessment.deployment import read_deployment
 from gleak.assessment.findings import Agreement, Report
-from gleak.assessment.generated_study import GeneratedStudy, generate_study
+from gleak.assessment.generated_study import GeneratedStudy, generate_study, pilots
 from gleak.assessment.measured import Measured
+from gleak.assessment.pace import attacked, read_pace
 from gleak.assessment.report_page import render
 from gleak.assessment.resolved import Resolved, resolve
 from gleak.core.errors import GleakError, SpecError
 from gleak.core.settings import Settings
 from gleak.core.spec import FILE_NAME
 from gleak.runtime.workflow import Workflow
+from gleak.studies.stage_files import reconstruction_of
+from gleak.studies.stages import path_of
 
 PAGE, NUMBERS = "report.html", "report.json"
 COPY, CONFIG, LOG = "deployment.yaml", "config.yaml", "run.log"
@@ -60,20 +63,29 @@ class Assessment:
         """Path of all that Snakemake prints."""
         return self.folder / LOG
 
-    def summary(self) -> str:
-        """Describe what will be run."""
+    def size(self) -> str:
+        """Describe what will be run, and how long that takes."""
         minutes, effort = self.generated.minutes, self.generated.effort
         attacks = ", ".join(str(chosen.attack) for chosen in self.generated.choice.chosen)
         hours = f"{float(f'{minutes / 60:.2g}'):g} hours"
         duration = f"{minutes:.2g} minutes" if minutes < 99 else hours
-        size = f"{self.name}: {effort}; attacks: {attacks}; about {duration} on one core"
-        return f"{size}\n{client_in_words(self.resolved)}"
+        return f"{self.name}: {effort}; attacks: {attacks}; about {duration} on one core"
+
+    def summary(self) -> str:
+        """Describe what will be run on which clients."""
+        return f"{self.size()}\n{client_in_words(self.resolved)}"
 
     def warnings(self) -> list[str]:
         """Return what in the description may not be meant so, or contradicts the captures."""
+        minutes, allowed = self.generated.minutes, self.resolved.deployment.budget.minutes
+        slow = (
+            f"budget: this takes about {minutes:.2g} minutes, more than the {allowed:g} that are "
+            "allowed; vary less, or compare fewer defences"
+        )
         disagree = [each for each in self.agreement if not each.agrees]
         return [
             *warnings(self.resolved),
+            *([slow] if allowed is not None and minutes > allowed else []),
             *(f"capture {each.capture}: {each.text}" for each in disagree),
         ]
 
@@ -112,6 +124,23 @@ class Assessment:
         numbers = report.model_dump_json(indent=1) + "\n"
         self._write({NUMBERS: numbers, PAGE: render(report, measured)})
         return report
+
+    def at_measured_speed(self, snakefile: Path, options: Sequence[str]) -> Assessment:
+        """Measure the speed of the attacks on a few clients, unless the size is given or it is.
+
+        Returns:
+            The assessment of the size that the budget allows at this speed.
+
+        Raises:
+            GleakError: the run failed or was interrupted.
+        """
+        settings, studies = self.resolved.settings, pilots(self.name, self.resolved)
+        cells = [cell for study in studies for cell in attacked(study, settings.scale)]
+        files = [path_of(reconstruction_of(cell), settings.results_dir) for cell in cells]
+        if not files or not self.make(files, snakefile, options):
+            return self
+        pace = read_pace(studies, settings.scale, settings.results_dir)
+        return replace(self, generated=generate_study(self.name, self.resolved, pace))
 
     def make(self, targets: Sequence[Path], snakefile: Path, options: Sequence[str]) -> bool:
         """Make files and all that they depend on in the current folder; print the progress.
@@ -162,7 +191,8 @@ def prepare(
         sys.path.insert(0, str(source))
     settings = settings.model_copy(update={"seed": deployment.seed, "scale": "quick"})
     resolved = resolve(deployment, source, settings, fail_above)
-    generated = generate_study(name, resolved)
+    pace = read_pace(pilots(name, resolved), settings.scale, settings.results_dir)
+    generated = generate_study(name, resolved, pace)
     return Assessment(name, text, source, folder, resolved, generated, (*agreements(resolved),))
 
 

@@ -60,6 +60,11 @@ def run_assess(arguments: Namespace) -> int:
     if arguments.plan:
         return 0
     assessment.write()
+    sized = assessment.at_measured_speed(snakefile, options)
+    if sized.generated.effort != assessment.generated.effort:
+        print(f"at the measured speed: {sized.size()}", flush=True)
+    assessment = sized
+    assessment.write()
     print(assessment.study_file, flush=True)
     report = assessment.run(snakefile, options)
     if report is None:

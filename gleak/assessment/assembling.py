@@ -23,7 +23,6 @@ from gleak.defenses.base import NoDefense
 from gleak.figures.statistics import VICTIM, select
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.score_table import OK, UNAVAILABLE
-from gleak.studies.axis_labels import BLIND
 from gleak.studies.cell import TRUTH, Cell
 
 LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
@@ -289,7 +288,7 @@ def _defenses(
             deployed=cell.defense == resolved.specs["defense"],
             exposures=found.at(DEFENSES, defense=defense),
             labels=list(
-                _labels(select(scores, {"defense": defense}), "simulated", measured.most_frequent)
+                _labels(select(scores, {"defense": defense}), "simulated", measured.label_guess)
             ),
             kilobytes=measured.kilobytes(cell),
             perturbation=mean_in(scores, PERTURBATION, **attacked),
@@ -301,20 +300,19 @@ def _defenses(
 def named_labels(measured: Measured) -> Iterator[findings.Labels]:
     """Yield the share of labels that each attack names of each kind of clients."""
     for grid, clients in CLIENTS.items():
-        yield from _labels(measured.scores(grid), clients, measured.most_frequent)
+        yield from _labels(measured.scores(grid), clients, measured.label_guess)
 
 
 def _labels(
-    scores: pd.DataFrame, clients: findings.Clients, most_frequent: float
+    scores: pd.DataFrame, clients: findings.Clients, guess: float
 ) -> Iterator[findings.Labels]:
-    """Yield the share of labels that each attack names, and that of the best simple guess."""
+    """Yield the share of labels that each attack names, beside that of a guess."""
     for attack in dict.fromkeys(scores[scores["metric"] == LABELS]["attack"]):
         if attack in CONTROLS:
             continue
         share = mean_in(scores, LABELS, attack=attack)
         if share.value is None:
             continue
-        guess = max(mean_in(scores, LABELS, attack=BLIND).value or 0.0, most_frequent)
         verdict: findings.Verdict = "inconclusive"
         if share.low is not None and share.low > guess:
             verdict = "exposed"

@@ -183,8 +183,8 @@ class Labels(ReportPart):
     clients: Clients
     share: Mean
     guess: float | None = Field(
-        description="share that a guess without the update names: labels at random or, if larger, "
-        "the most frequent one of the training data"
+        description="share that the best guess without the update names, by how frequent labels "
+        "are in the training data"
     )
     verdict: Verdict = Field(
         description="exposed: the interval of the share is above the guess; not found: the share "

@@ -352,7 +352,8 @@ class Report(ReportPart):
         """Network and data, by which readers know the deployment."""
         data = self.deployment["data"]
         written = data["folder"] if isinstance(data, dict) else data
-        return f"{self.deployment['model']} on {Path(written).name or written}"
+        network, *_ = self.deployment["model"].split("+")
+        return f"{network} on {Path(written).name or written}"
 
     @property
     def headline(self) -> str:

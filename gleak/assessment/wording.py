@@ -97,7 +97,8 @@ def guarantee(cost: DefenseCost) -> str:
     epsilon = next((cost.guarantees[name] for name in EPSILONS if name in cost.guarantees), None)
     if epsilon is None:
         return "nothing is guaranteed"
-    return f"epsilon {three_digits(epsilon)}: {_strength(epsilon)}"
+    text = f"{epsilon:,.0f}" if epsilon >= 100 else three_digits(epsilon)
+    return f"epsilon {text}: {_strength(epsilon)}"
 
 
 def _strength(epsilon: float) -> str:

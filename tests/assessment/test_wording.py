@@ -27,6 +27,7 @@ def cost(change: float | None = None, **guarantees: float) -> DefenseCost:
         ({}, "nothing is guaranteed"),
         ({"reconstruction_bound": 1.0}, "nothing is guaranteed"),
         ({"epsilon_prv": 284.0}, "epsilon 284: guarantees practically nothing"),
+        ({"epsilon_rdp": 5475.8}, "epsilon 5,476: guarantees practically nothing"),
         ({"epsilon_rdp": 11.0, "epsilon_prv": 9.0}, "epsilon 9: a weak guarantee"),
         ({"epsilon_stated": 0.5, "epsilon_prv": 9.0}, "epsilon 0.5: a strong guarantee"),
     ],

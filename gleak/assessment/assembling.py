@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from gleak.assessment import findings, generated_study
+from gleak.assessment import answer, findings, generated_study
+from gleak.assessment.adequacy import Adequacy, worst
 from gleak.assessment.attack_choice import AttackChoice, main_attacks
+from gleak.assessment.client_text import client_in_words, warnings
 from gleak.assessment.exposure import CONTROLS, exposures, mean_in
 from gleak.assessment.findings import Exposure, Fact, Report, Variation, Varied
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEFENSES, DEPLOYED, Effort
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import ExposureThreshold, Resolved, Varying, with_victims
+from gleak.attacks.best import Best
+from gleak.core.lazy import pandas as pd
 from gleak.core.spec import Spec
+from gleak.defenses.base import NoDefense
 from gleak.figures.statistics import VICTIM, select
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.score_table import OK, UNAVAILABLE
@@ -33,7 +38,6 @@ CLIENTS: Mapping[str, findings.Clients] = {
 HONEST = "honest"
 ROUND = re.compile(r"(?P<training>.+)-(?P<number>\d+)")
 """Names that ``gleak import --rounds`` gives to the captures of a training."""
-ORDER: tuple[findings.Verdict, ...] = ("not measured", "not found", "partly exposed", "exposed")
 KINDS = {
     "honest_but_curious": "the server; it follows the protocol and reads what it receives",
     "crafting_server": "the server; it follows the protocol, but may change the parameters that it "
@@ -49,64 +53,140 @@ ALWAYS = (
 
 
 def assemble(
-    name: str, resolved: Resolved, choice: AttackChoice, effort: Effort, measured: Measured
+    name: str,
+    resolved: Resolved,
+    choice: AttackChoice,
+    effort: Effort,
+    measured: Measured,
+    agreement: Sequence[findings.Agreement] = (),
 ) -> Report:
     """Return the report on the deployment of this name."""
-    own, captured, crafted = (
-        exposures(measured.scores(grid), resolved.thresholds)
-        for grid in (DEPLOYED, CAPTURED, CRAFTED)
-    )
-    cells = resolved.captured if resolved.scored else ()
-    rounds = captured_rounds(cells, measured.scores(CAPTURED), resolved.thresholds)
-    verdicts = [exposure.verdict for exposure in (*own, *captured, *crafted)]
-    verdict: findings.Verdict = max(verdicts, key=ORDER.index, default="not measured")
-    facts = measured.conditions
-    conditions = {
-        "size": str(effort),
-        "thresholds": ", ".join(map(str, resolved.thresholds)),
-        "seed": str(resolved.settings.seed),
-    }
-    run = {
-        "versions": ", ".join(facts.versions),
-        "commit of gleak": ", ".join(str(commit) for commit in facts.commits),
-        "devices": ", ".join(facts.devices),
-        "computed": f"{facts.begun} to {facts.ended}",
-        "CPU time of attacks and audits": f"{measured.cpu_seconds:.3g} s",
-    }
+    found = Exposed.of(resolved, measured, contradicted=not all(a.agrees for a in agreement))
+    labels, defenses = list(named_labels(measured)), list(_defenses(resolved, measured, found))
+    answers = list(answer.answer(found.by_clients, labels))
+    verdict = worst(each.verdict for each in answers if each.decides)
     return Report(
         name=name,
         deployment=resolved.deployment.model_dump(mode="json"),
         verdict=verdict,
         meaning=findings.MEANINGS[verdict],
+        answer=answers,
+        advice=list(answer.advice(resolved, defenses, answers)),
+        client=client_in_words(resolved),
+        warnings=list(warnings(resolved)),
+        agreement=list(agreement),
+        work=_work(resolved, effort, measured),
+        fail_above=found.fail_above,
         terms=[
             *(_metric_term(threshold, measured) for threshold in resolved.thresholds),
             *(_term(chosen.attack) for chosen in choice.chosen),
         ],
-        exposures=own,
-        captured=captured,
-        captured_rounds=list(rounds),
+        exposures=found.by_clients["simulated"],
+        captured=found.by_clients["captured"],
+        captured_rounds=list(captured_rounds(resolved.scored_captures, found)),
         unchecked=[_unchecked(cell, measured) for cell in measured.unscored],
-        crafted=crafted,
-        variations=[_variation(field, resolved, effort, measured) for field in resolved.varied],
-        defenses=list(_defenses(resolved, measured)),
-        labels=list(named_labels(measured)),
+        crafted=found.by_clients["with crafted parameters"],
+        variations=[_variation(each, resolved, effort, found) for each in resolved.varied],
+        defenses=defenses,
+        labels=labels,
         members=list(members(measured)),
         audits=list(_audits(measured)),
         refused=[cell for grid in measured.study.grids for cell in measured.refused(grid)],
         attacks=[
-            findings.AttackRun(
-                attack=str(chosen.attack), crafting=chosen.crafting, reason=chosen.reason
-            )
-            for chosen in choice.chosen
+            findings.AttackRun(attack=str(one.attack), crafting=one.crafting, reason=one.reason)
+            for one in choice.chosen
         ],
         left_out=[
             findings.NotRun(attack=name, reason=why) for name, why in choice.left_out.items()
         ],
         threat_model=threat_model(resolved, effort),
         not_tried=[*_untried(resolved, choice, effort), *ALWAYS],
-        conditions=_facts(conditions),
-        run=_facts(run),
+        conditions=_facts(_conditions(resolved, effort)),
+        run=_facts(_run(measured)),
     )
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Exposures of the clients of all grids, each judged by what it can be compared with.
+
+    Args:
+        measured: the scores.
+        thresholds: of the deployment.
+        adequacy: judges what was not found.
+        by_clients: exposures of the deployment as it is.
+        fail_above: the same by the thresholds of the command line.
+    """
+
+    measured: Measured
+    thresholds: Sequence[ExposureThreshold]
+    adequacy: Adequacy
+    by_clients: Mapping[findings.Clients, list[Exposure]]
+    fail_above: list[Exposure]
+
+    @classmethod
+    def of(cls, resolved: Resolved, measured: Measured, contradicted: bool) -> Exposed:
+        """Return the exposures of a deployment; of captures that contradict it or not."""
+        undefended = [
+            exposure
+            for grid in (DEPLOYED, DEFENSES)
+            for exposure in exposures(
+                measured.scores(grid), resolved.thresholds, defense=NoDefense.name
+            )
+        ]
+        adequacy = Adequacy(undefended, contradicted)
+        scores = {clients: measured.scores(grid) for grid, clients in CLIENTS.items()}
+        return cls(
+            measured,
+            resolved.thresholds,
+            adequacy,
+            {
+                clients: adequacy.judged(exposures(rows, resolved.thresholds))
+                for clients, rows in scores.items()
+            },
+            [
+                exposure
+                for rows in scores.values()
+                for exposure in adequacy.judged(exposures(rows, resolved.limits))
+            ],
+        )
+
+    def at(self, grid: str, **levels: str) -> list[Exposure]:
+        """Return the exposures in some cells of a grid, the worst first."""
+        rows = self.measured.scores(grid)
+        return self.adequacy.judged(exposures(rows, self.thresholds, **levels))
+
+
+def _work(resolved: Resolved, effort: Effort, measured: Measured) -> findings.Work:
+    return findings.Work(
+        clients=effort.victims,
+        iterations=effort.iterations,
+        default=Best().budget,
+        cpu_seconds=measured.cpu_seconds,
+        minutes=resolved.deployment.budget.minutes,
+    )
+
+
+def _conditions(resolved: Resolved, effort: Effort) -> dict[str, str]:
+    conditions = {
+        "size": str(effort),
+        "thresholds": ", ".join(map(str, resolved.thresholds)),
+        "seed": str(resolved.settings.seed),
+    }
+    if resolved.limits:
+        conditions["thresholds of --fail-above"] = ", ".join(map(str, resolved.limits))
+    return conditions
+
+
+def _run(measured: Measured) -> dict[str, str]:
+    facts = measured.conditions
+    return {
+        "versions": ", ".join(facts.versions),
+        "commit of gleak": ", ".join(str(commit) for commit in facts.commits),
+        "devices": ", ".join(facts.devices),
+        "computed": f"{facts.begun} to {facts.ended}",
+        "CPU time of attacks and audits": f"{measured.cpu_seconds:.3g} s",
+    }
 
 
 def _facts(texts: Mapping[str, str]) -> list[Fact]:
@@ -139,10 +219,9 @@ def _unchecked(cell: Cell, measured: Measured) -> findings.Unchecked:
     )
 
 
-def _variation(
-    varying: Varying, resolved: Resolved, effort: Effort, measured: Measured
-) -> Variation:
+def _variation(varying: Varying, resolved: Resolved, effort: Effort, found: Exposed) -> Variation:
     """Return the leakage along what varies."""
+    measured = found.measured
     grid, points = f"{generated_study.VARIED}{varying.field}", []
     for spec in varying.specs:
         levels = {varying.level: str(with_victims(spec, effort.victims))}
@@ -152,7 +231,7 @@ def _variation(
             value=varying.text(spec),
             number=varying.number(spec),
             deployed=spec == varying.deployed,
-            exposures=strongest(exposures(measured.scores(grid), resolved.thresholds, **levels)),
+            exposures=strongest(found.at(grid, **levels)),
             reasons=[misfit] if misfit else refused,
         )
         points.append(point)
@@ -167,12 +246,10 @@ def strongest(ranked: Iterable[Exposure]) -> list[Exposure]:
     return list(first.values())
 
 
-def captured_rounds(
-    captured: Iterable[Cell], scores: Any, thresholds: Sequence[ExposureThreshold]
-) -> Iterator[Variation]:
+def captured_rounds(cells: Iterable[Cell], found: Exposed) -> Iterator[Variation]:
     """Yield the leakage to each attack along the captured rounds of each training."""
     trainings: dict[str, dict[int, Cell]] = {}
-    for cell in captured:
+    for cell in cells:
         if name := ROUND.fullmatch(cell.captured.capture):
             trainings.setdefault(name["training"], {})[int(name["number"])] = cell
     for training, rounds in trainings.items():
@@ -183,7 +260,7 @@ def captured_rounds(
                 value=str(number),
                 number=number,
                 deployed=False,
-                exposures=exposures(scores, thresholds, client=str(cell.client)),
+                exposures=found.at(CAPTURED, client=str(cell.client)),
                 reasons=[],
             )
             for number, cell in sorted(rounds.items())
@@ -191,7 +268,9 @@ def captured_rounds(
         yield Variation(field=f"round of {training}", points=points)
 
 
-def _defenses(resolved: Resolved, measured: Measured) -> Iterator[findings.DefenseCost]:
+def _defenses(
+    resolved: Resolved, measured: Measured, found: Exposed
+) -> Iterator[findings.DefenseCost]:
     """Yield the leakage under each defence, with its costs."""
     scores, trained = measured.scores(DEFENSES), measured.scores(generated_study.ACCURACY)
     trained = trained[(trained["metric"] == TEST_ACCURACY) & trained["value"].notna()]
@@ -207,7 +286,10 @@ def _defenses(resolved: Resolved, measured: Measured) -> Iterator[findings.Defen
         yield findings.DefenseCost(
             defense=defense,
             deployed=cell.defense == resolved.specs["defense"],
-            exposures=exposures(scores, resolved.thresholds, defense=defense),
+            exposures=found.at(DEFENSES, defense=defense),
+            labels=list(
+                _labels(select(scores, {"defense": defense}), "simulated", measured.label_guess)
+            ),
             kilobytes=measured.kilobytes(cell),
             perturbation=mean_in(scores, PERTURBATION, **attacked),
             accuracy=accuracies.get(resolved.trainings.get(defense, "")),
@@ -218,11 +300,27 @@ def _defenses(resolved: Resolved, measured: Measured) -> Iterator[findings.Defen
 def named_labels(measured: Measured) -> Iterator[findings.Labels]:
     """Yield the share of labels that each attack names of each kind of clients."""
     for grid, clients in CLIENTS.items():
-        scores = measured.scores(grid)
-        for attack in dict.fromkeys(scores[scores["metric"] == LABELS]["attack"]):
-            if attack not in CONTROLS:
-                share = mean_in(scores, LABELS, attack=attack)
-                yield findings.Labels(attack=attack, clients=clients, share=share)
+        yield from _labels(measured.scores(grid), clients, measured.label_guess)
+
+
+def _labels(
+    scores: pd.DataFrame, clients: findings.Clients, guess: float
+) -> Iterator[findings.Labels]:
+    """Yield the share of labels that each attack names, beside that of a guess."""
+    for attack in dict.fromkeys(scores[scores["metric"] == LABELS]["attack"]):
+        if attack in CONTROLS:
+            continue
+        share = mean_in(scores, LABELS, attack=attack)
+        if share.value is None:
+            continue
+        verdict: findings.Verdict = "inconclusive"
+        if share.low is not None and share.low > guess:
+            verdict = "exposed"
+        elif share.value <= guess:
+            verdict = "not found"
+        yield findings.Labels(
+            attack=attack, clients=clients, share=share, guess=guess, verdict=verdict
+        )
 
 
 def members(measured: Measured) -> Iterator[findings.Member]:
@@ -288,7 +386,7 @@ def _untried(resolved: Resolved, choice: AttackChoice, effort: Effort) -> Iterat
     deployment = resolved.deployment
     if deployment.attacker.kind == "honest_but_curious":
         yield "A server that crafts the parameters that it broadcasts (attacker: crafting_server)."
-    if not deployment.vary:
+    if not resolved.varied:
         yield (
             "Other batch sizes, local steps, networks and rounds of training than those of the "
             "deployment (key vary)."

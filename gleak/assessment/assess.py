@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
 from gleak.artifacts.atomic import atomic
+from gleak.assessment.agreement import agreements
 from gleak.assessment.assembling import assemble
+from gleak.assessment.client_text import client_in_words, warnings
 from gleak.assessment.deployment import read_deployment
-from gleak.assessment.findings import Report
-from gleak.assessment.generated_study import GeneratedStudy, generate_study
+from gleak.assessment.findings import Agreement, Report
+from gleak.assessment.generated_study import GeneratedStudy, generate_study, pilots
 from gleak.assessment.measured import Measured
+from gleak.assessment.pace import attacked, read_pace
 from gleak.assessment.report_page import render
 from gleak.assessment.resolved import Resolved, resolve
 from gleak.core.errors import GleakError, SpecError
 from gleak.core.settings import Settings
 from gleak.core.spec import FILE_NAME
 from gleak.runtime.workflow import Workflow
+from gleak.studies.stage_files import reconstruction_of
+from gleak.studies.stages import path_of
 
 PAGE, NUMBERS = "report.html", "report.json"
 COPY, CONFIG, LOG = "deployment.yaml", "config.yaml", "run.log"
@@ -37,6 +42,7 @@ class Assessment:
         source: folder of its file.
         folder: of the report.
         generated: its study, of the size that the budget allows.
+        agreement: how its captures fit to the training that they are described with.
     """
 
     name: str
@@ -45,6 +51,7 @@ class Assessment:
     folder: Path
     resolved: Resolved
     generated: GeneratedStudy
+    agreement: tuple[Agreement, ...] = ()
 
     @property
     def study_file(self) -> Path:
@@ -56,13 +63,31 @@ class Assessment:
         """Path of all that Snakemake prints."""
         return self.folder / LOG
 
-    def summary(self) -> str:
-        """Describe what will be run."""
+    def size(self) -> str:
+        """Describe what will be run, and how long that takes."""
         minutes, effort = self.generated.minutes, self.generated.effort
         attacks = ", ".join(str(chosen.attack) for chosen in self.generated.choice.chosen)
         hours = f"{float(f'{minutes / 60:.2g}'):g} hours"
         duration = f"{minutes:.2g} minutes" if minutes < 99 else hours
         return f"{self.name}: {effort}; attacks: {attacks}; about {duration} on one core"
+
+    def summary(self) -> str:
+        """Describe what will be run on which clients."""
+        return f"{self.size()}\n{client_in_words(self.resolved)}"
+
+    def warnings(self) -> list[str]:
+        """Return what in the description may not be meant so, or contradicts the captures."""
+        minutes, allowed = self.generated.minutes, self.resolved.deployment.budget.minutes
+        slow = (
+            f"budget: this takes about {minutes:.2g} minutes, more than the {allowed:g} that are "
+            "allowed; vary less, or compare fewer defences"
+        )
+        disagree = [each for each in self.agreement if not each.agrees]
+        return [
+            *warnings(self.resolved),
+            *([slow] if allowed is not None and minutes > allowed else []),
+            *(f"capture {each.capture}: {each.text}" for each in disagree),
+        ]
 
     def write(self) -> None:
         """Write the study, its configuration and a copy of the deployment."""
@@ -94,10 +119,28 @@ class Assessment:
         measured = Measured(study, settings.scale, settings.results_dir, unscored)
         if not self.make(measured.targets, snakefile, options):
             return None
-        report = assemble(self.name, self.resolved, choice, self.generated.effort, measured)
+        effort = self.generated.effort
+        report = assemble(self.name, self.resolved, choice, effort, measured, self.agreement)
         numbers = report.model_dump_json(indent=1) + "\n"
         self._write({NUMBERS: numbers, PAGE: render(report, measured)})
         return report
+
+    def at_measured_speed(self, snakefile: Path, options: Sequence[str]) -> Assessment:
+        """Measure the speed of the attacks on a few clients, unless the size is given or it is.
+
+        Returns:
+            The assessment of the size that the budget allows at this speed.
+
+        Raises:
+            GleakError: the run failed or was interrupted.
+        """
+        settings, studies = self.resolved.settings, pilots(self.name, self.resolved)
+        cells = [cell for study in studies for cell in attacked(study, settings.scale)]
+        files = [path_of(reconstruction_of(cell), settings.results_dir) for cell in cells]
+        if not files or not self.make(files, snakefile, options):
+            return self
+        pace = read_pace(studies, settings.scale, settings.results_dir)
+        return replace(self, generated=generate_study(self.name, self.resolved, pace))
 
     def make(self, targets: Sequence[Path], snakefile: Path, options: Sequence[str]) -> bool:
         """Make files and all that they depend on in the current folder; print the progress.
@@ -129,7 +172,7 @@ def prepare(
         file: the deployment.
         output: folder of the report; None: ``<name>-report``.
         settings: of the workflow.
-        fail_above: thresholds in place of those of the deployment, if there are any.
+        fail_above: thresholds that decide the exit code in place of the verdict, if any.
 
     Raises:
         SpecError: the file is not valid, what it describes cannot be assessed, or the folder of the
@@ -141,16 +184,16 @@ def prepare(
             f"{file}: the name is part of the report's; use letters, digits, '_', '-' and '.'"
         )
     deployment = read_deployment(file)
-    if fail_above:
-        deployment = deployment.model_copy(update={"thresholds": dict(fail_above)})
     folder, text = output or Path(f"{name}-report"), file.read_text(encoding="utf-8")
     check_folder(folder, text)
     source = file.resolve().parent
     if str(source) not in sys.path:
         sys.path.insert(0, str(source))
     settings = settings.model_copy(update={"seed": deployment.seed, "scale": "quick"})
-    resolved = resolve(deployment, source, settings)
-    return Assessment(name, text, source, folder, resolved, generate_study(name, resolved))
+    resolved = resolve(deployment, source, settings, fail_above)
+    pace = read_pace(pilots(name, resolved), settings.scale, settings.results_dir)
+    generated = generate_study(name, resolved, pace)
+    return Assessment(name, text, source, folder, resolved, generated, (*agreements(resolved),))
 
 
 def check_folder(folder: Path, text: str) -> None:

@@ -14,6 +14,7 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 
 from gleak.artifacts.pictures import enlarged, picture
 from gleak.assessment.findings import Curves, Mean, Variation, Varied
+from gleak.assessment.wording import readable
 from gleak.figures.canvas.style import NEUTRAL, VOLATILE, new_figure, theme
 
 WIDTH, HEIGHT = 3.6, 2.4  # inches
@@ -69,18 +70,22 @@ def charts_of(variation: Variation) -> dict[str, Charts]:
 def _charts(variation: Variation, curves: Curves) -> Charts:
     shares, means = [], []
     for look, (attack, rows) in zip(cycle(ATTACKS), curves.attacks.items(), strict=False):
-        shares.append(Series(attack, [row.share if row else UNKNOWN for row in rows], look))
-        means.append(Series(attack, [row.attacked if row else UNKNOWN for row in rows], look))
+        shares.append(
+            Series(readable(attack), [row.share if row else UNKNOWN for row in rows], look)
+        )
+        means.append(
+            Series(readable(attack), [row.attacked if row else UNKNOWN for row in rows], look)
+        )
     blind = [row.blind for row in curves.guesses]
     means.append(Series("guess without the update", blind, GUESS))
     first = curves.guesses[0]
     given = variation.field, curves.points, variation.numeric
     share = draw_series(*given, shares, f"clients at {first.limit}", is_share=True)
     mean = draw_series(*given, means, f"mean {first.metric}", threshold=first.threshold)
-    return Charts(_figure_uri(share), _figure_uri(mean))
+    return Charts(figure_uri(share), figure_uri(mean))
 
 
-def _figure_uri(figure: Figure) -> str:
+def figure_uri(figure: Figure) -> str:
     """Return a figure as an SVG, equal for equal figures."""
     buffer = BytesIO()
     figure.savefig(buffer, format="svg", metadata=VOLATILE["svg"])

@@ -29,6 +29,7 @@ client:                   # what a client does in one round
 defense: none             # the defence in use
 # defenses: [gaussian+std=1e-3, topk+keep=0.1]     # defences to compare, each beside its cost
 # vary: {{batch_size: [1, 4], rounds: [0, 2, 5]}}    # fields of the client, model, training, rounds
+# curves: true            # the same for batch size, local steps, rounds, the optimiser's state
 # captures: [hand]        # updates of your own clients, imported with gleak import; without client
 attacker:
   kind: honest_but_curious         # or crafting_server, which may change the parameters it sends
@@ -106,6 +107,11 @@ class Deployment(BaseModel):
         {},
         description="a field of the client, model, training, or rounds (federated ones before that "
         "of the update, 0: untrained) -> its values",
+    )
+    curves: bool = Field(
+        False,
+        description="vary also batch size, local steps, rounds and the optimiser's state, each "
+        "from a client that hides little to that of the deployment",
     )
     victims: int | None = Field(None, ge=1, description="simulated clients; null: by the budget")
     iterations: int | None = Field(

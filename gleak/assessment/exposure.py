@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gleak.assessment.findings import Exposure, Loss, Mean
+from gleak.assessment.findings import Exposure, Loss, Mean, Verdict
 from gleak.assessment.resolved import ExposureThreshold
 from gleak.figures import intervals
 from gleak.figures.evidence import UNCRAFTED, fill_with_blind
@@ -53,6 +53,7 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: ExposureThreshold) -> Ex
     beyond = (sign * ours >= sign * threshold.value) & (sign * ours > sign * blind)
     above, least = int(beyond.sum()), -math.inf if metric.better == "higher" else 0.0
     interval = intervals.clopper_pearson(above, len(losses), CONFIDENCE)
+    found: Verdict = "exposed" if 2 * above >= len(losses) else "partly exposed"
     return Exposure(
         cell="/".join(cell[level] for level in CELL),
         attack=attack,
@@ -62,11 +63,25 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: ExposureThreshold) -> Ex
         clients=len(losses),
         above=above,
         share=_mean(above / len(losses), *interval),
+        samples=_samples_above(peers, attack, threshold),
         attacked=mean(intervals.mean_of(ours, metric.binary), least),
         blind=mean(intervals.mean_of(blind, metric.binary), least),
         gain=mean(intervals.paired_difference(sign * ours, sign * blind, metric.binary)),
         losses=losses,
+        verdict=found if above else "not found",
     )
+
+
+def _samples_above(rows: pd.DataFrame, attack: str, threshold: ExposureThreshold) -> Mean:
+    """Return the share of a client's samples that are recovered, each beside its own guess."""
+    filled, key = fill_with_blind(rows, threshold.metric), ["victim", "sample"]
+    own, guesses = (
+        select(filled, {"attack": name}).set_index(key)["value"] for name in (attack, BLIND)
+    )
+    ours, blind = threshold.sign * own, threshold.sign * guesses.reindex(own.index)
+    beyond = (ours >= threshold.sign * threshold.value) & (ours > blind)
+    shares = beyond.groupby("victim").mean().to_numpy(dtype=float)
+    return mean(intervals.mean_of(shares, binary=True), 0.0, 1.0)
 
 
 def _losses(rows: pd.DataFrame, attack: str, threshold: ExposureThreshold) -> list[Loss]:

@@ -8,14 +8,33 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Verdict = Literal["exposed", "partly exposed", "not found", "not measured"]
+Verdict = Literal["exposed", "partly exposed", "inconclusive", "not found", "not measured"]
 Clients = Literal["simulated", "captured", "with crafted parameters"]
 MEANINGS: dict[Verdict, str] = {
     "exposed": "at least half of the clients are above the threshold",
     "partly exposed": "some clients are above the threshold, but less than half",
+    "inconclusive": "nothing was found, and this assessment is too weak for that to say anything",
     "not found": "no client is above a threshold; other attacks, or a larger budget, may find more",
     "not measured": "there is nothing to compare with",
 }
+CONTRADICTED = "the captured updates are not those of the training that is described"
+HEADLINES: dict[Verdict, str] = {
+    "exposed": "Exposed",
+    "partly exposed": "Partly exposed",
+    "inconclusive": "Cannot tell",
+    "not found": "Not found by these attacks at this budget",
+    "not measured": "Not measured",
+}
+"""Each verdict as a heading; none says that nothing can be found."""
+TITLES: dict[Verdict, str] = {
+    "exposed": "The server can recover samples of its clients",
+    "partly exposed": "The server can recover samples of some of its clients",
+    "inconclusive": "Whether the server can recover samples of its clients cannot be told",
+    "not found": "These attacks, at this budget, did not recover samples of the clients",
+    "not measured": "Nothing was measured",
+}
+SAMPLES, LABELS = "samples", "labels"
+"""Kinds of findings."""
 
 
 class ReportPart(BaseModel):
@@ -42,6 +61,13 @@ class Loss(ReportPart):
     found: bool = Field(description="false: nothing was recovered, and the value is that of blind")
 
 
+class Doubt(ReportPart):
+    """A reason why it says little that nothing was found, and what would do."""
+
+    text: str
+    remedy: str
+
+
 class Exposure(ReportPart):
     """Recovery of the clients of one cell by one attack, in one metric.
 
@@ -57,22 +83,21 @@ class Exposure(ReportPart):
     clients: int
     above: int = Field(description="clients above the threshold")
     share: Mean = Field(description="share of clients above, with the interval of Clopper-Pearson")
+    samples: Mean = Field(
+        description="share of a client's samples that are above the threshold, and recovered "
+        "better than by the guess; mean over clients"
+    )
     attacked: Mean = Field(description="metric of each client's best recovered sample")
     blind: Mean = Field(description="the same of the guess without the update")
     gain: Mean = Field(description="difference of the two, by client; positive: leakage")
     losses: list[Loss] = Field(description="each client, the one that loses most first")
+    verdict: Verdict
+    doubts: list[Doubt] = Field([], description="for the verdict inconclusive")
 
     @property
     def limit(self) -> str:
         """The threshold as a condition."""
         return f"{self.metric} {'≥' if self.better == 'higher' else '≤'} {self.threshold:g}"
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict by this attack and metric."""
-        if self.above == 0:
-            return "not found"
-        return "exposed" if 2 * self.above >= self.clients else "partly exposed"
 
 
 class Curves(NamedTuple):
@@ -151,12 +176,29 @@ class Variation(ReportPart):
         return curves
 
 
+class Labels(ReportPart):
+    """Share of the true labels that an attack names."""
+
+    attack: str
+    clients: Clients
+    share: Mean
+    guess: float | None = Field(
+        description="share that the best guess without the update names, by how frequent labels "
+        "are in the training data"
+    )
+    verdict: Verdict = Field(
+        description="exposed: the interval of the share is above the guess; not found: the share "
+        "is not; else inconclusive"
+    )
+
+
 class DefenseCost(ReportPart):
     """Leakage under a defence, beside what it costs."""
 
     defense: str
     deployed: bool = Field(description="the defence of the deployment")
     exposures: list[Exposure]
+    labels: list[Labels] = Field(description="of the same attack; empty: not measured")
     kilobytes: float | None = Field(description="size of one update as sent, in 1000 bytes")
     perturbation: Mean = Field(description="norm of the change, relative to that of the update")
     accuracy: float | None = Field(description="test accuracy of a model trained under it")
@@ -189,12 +231,37 @@ class Unchecked(ReportPart):
     )
 
 
-class Labels(ReportPart):
-    """Share of the true labels that an attack names."""
+class Agreement(ReportPart):
+    """A capture beside the training that it is described with."""
 
-    attack: str
+    capture: str
+    error: float | None = Field(
+        description="largest norm of the difference between a captured update and that computed "
+        "from the true samples, relative to the latter; null: they are not known"
+    )
+    agrees: bool = Field(description="nothing speaks against the training as described")
+    text: str
+
+
+class Finding(ReportPart):
+    """Sentence on what was found of one kind in one sort of clients."""
+
+    kind: str = Field(description="what the attacker wanted: samples, labels, ...")
     clients: Clients
-    share: Mean
+    verdict: Verdict
+    decides: bool = Field(description="a threshold is on it, so that it is part of the verdict")
+    sentence: str
+    doubts: list[Doubt] = []
+
+
+class Work(ReportPart):
+    """Effort that was spent on the attacks."""
+
+    clients: int = Field(description="simulated clients of each cell")
+    iterations: int = Field(description="of the attack best, for each client")
+    default: int = Field(description="iterations of best unless others are given")
+    cpu_seconds: float = Field(description="of all attacks, audits and trainings")
+    minutes: float | None = Field(description="of one core that were allowed; null: a scale was")
 
 
 class Audit(ReportPart):
@@ -231,11 +298,20 @@ class Fact(ReportPart):
 class Report(ReportPart):
     """The report of an assessment."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     name: str = Field(description="name of the deployment")
     deployment: dict[str, Any] = Field(description="the deployment file with its defaults")
     verdict: Verdict
     meaning: str = Field(description="the verdict as a sentence")
+    answer: list[Finding] = Field(description="what was found, a sentence for each kind")
+    advice: list[str] = Field(description="what to do about it, of what was compared")
+    client: str = Field(description="what a client does, in plain words")
+    warnings: list[str] = Field(description="what in the description may not be meant so")
+    agreement: list[Agreement] = Field(description="captures beside the described training")
+    work: Work
+    fail_above: list[Exposure] = Field(
+        description="by the thresholds of --fail-above, which do not change the verdict"
+    )
     terms: list[Fact] = Field(description="the metrics of the thresholds, and the attacks")
     exposures: list[Exposure] = Field(description="the deployment as it is, the worst first")
     captured: list[Exposure] = Field(description="the captured updates")
@@ -276,25 +352,54 @@ class Report(ReportPart):
         """Network and data, by which readers know the deployment."""
         data = self.deployment["data"]
         written = data["folder"] if isinstance(data, dict) else data
-        return f"{self.deployment['model']} on {Path(written).name or written}"
-
-    @property
-    def compared(self) -> dict[str, list[tuple[str, Exposure]]]:
-        """Metric -> each of the compared defences, and the exposure under it."""
-        compared: dict[str, list[tuple[str, Exposure]]] = {}
-        for cost in self.defenses:
-            for row in cost.exposures:
-                compared.setdefault(row.metric, []).append((cost.defense, row))
-        return compared
+        network, *_ = self.deployment["model"].split("+")
+        return f"{network} on {Path(written).name or written}"
 
     @property
     def headline(self) -> str:
         """The verdict as a heading; it never says that nothing can be found."""
-        if self.verdict == "not found":
-            return "Not found by these attacks at this budget"
-        return self.verdict.capitalize()
+        contradicted = self.verdict == "inconclusive" and self.contradicted
+        return "No verdict" if contradicted else HEADLINES[self.verdict]
+
+    @property
+    def title(self) -> str:
+        """The verdict as the heading of a page, in words."""
+        text = TITLES[self.verdict]
+        if self.verdict == "inconclusive" and self.contradicted:
+            text = f"No verdict: {CONTRADICTED}"
+        if not any(each.kind == LABELS and each.verdict == "exposed" for each in self.answer):
+            return text
+        return f"{text}, and their labels" if self.exposed else f"{text}; their labels it can"
+
+    @property
+    def strongest(self) -> str:
+        """The attack that recovered most."""
+        rows = [*self.exposures, *self.captured, *self.crafted]
+        worst = max(rows, key=lambda row: row.above / row.clients, default=None)
+        return "none" if worst is None else worst.attack
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer below its heading: findings, doubts with what would do, own limits."""
+        doubts = dict.fromkeys(
+            f"Cannot tell, as {doubt.text}. What would do: {doubt.remedy}."
+            for each in self.answer
+            for doubt in each.doubts
+        )
+        above = [
+            f"By --fail-above {row.limit}: {row.above} of {row.clients} clients are above it."
+            for row in self.fail_above
+        ]
+        return [*(each.sentence for each in self.answer), *doubts, *above]
+
+    @property
+    def contradicted(self) -> bool:
+        """True if a captured update does not fit to the training as described."""
+        return not all(each.agrees for each in self.agreement)
 
     @property
     def exposed(self) -> bool:
-        """True if a client is above a threshold."""
+        """True if a client is above a threshold: of --fail-above, if there are any."""
+        if self.fail_above:
+            return any(exposure.above for exposure in self.fail_above)
         return self.verdict in ("exposed", "partly exposed")

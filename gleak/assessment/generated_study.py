@@ -8,6 +8,7 @@ from typing import Any
 
 from gleak.assessment.attack_choice import AttackChoice, choose_attacks, main_attacks
 from gleak.assessment.deployment import Deployment, Scale
+from gleak.assessment.pace import Pace
 from gleak.assessment.resolved import Resolved, Varying, with_victims
 from gleak.attacks.best import Best
 from gleak.core.errors import SpecError
@@ -44,17 +45,13 @@ class Effort:
 
 
 STEPS = (
-    Effort(5, 100),
-    Effort(5, 300),
-    Effort(10, 300),
-    Effort(10, 1000),
-    Effort(20, 1000),
-    Effort(20, 2400),
-    Effort(20, 4800),
-    Effort(50, 4800),
-    Effort(100, 4800),
+    *(Effort(6, iterations) for iterations in (100, 200, 400, 800, 1600, 2400)),
+    *(Effort(10, iterations) for iterations in (2400, 4800)),
+    *(Effort(victims, 4800) for victims in (20, 35, 60, 100)),
 )
 """Sizes, in the order of their cost: an attack that is too weak hides more than few clients do."""
+PILOTS = Effort(2, 100), Effort(2, 300)
+"""Sizes at which the speed is measured."""
 SCALES: dict[Scale, Effort] = {"quick": Effort(10, 1000), "small": Effort(20, 4800)}
 
 
@@ -64,7 +61,7 @@ class GeneratedStudy:
 
     Args:
         content: of the study's file.
-        minutes: its estimated time on one core.
+        minutes: its time on one core, estimated or by the measured pace.
     """
 
     effort: Effort
@@ -74,27 +71,33 @@ class GeneratedStudy:
     minutes: float
 
 
-def generate_study(name: str, resolved: Resolved) -> GeneratedStudy:
+def generate_study(name: str, resolved: Resolved, pace: Pace | None = None) -> GeneratedStudy:
     """Return the study of a deployment of this name, of the size that its budget allows.
+
+    With a measured pace the time is what that leaves of the budget, and the smallest size is
+    returned if it exceeds it.
 
     Raises:
         SpecError: a defence is unknown or invalid, no attack can be run, or the smallest size
-            exceeds the minutes of the budget; says how long it takes.
+            exceeds the minutes of the budget by the estimate; says how long it takes.
     """
     deployment, machine = resolved.deployment, Machine.configured(resolved.settings)
-    trains = bool(deployment.defenses and resolved.trainings)
+    trains = bool(resolved.compares_defenses and resolved.trainings)
     budget = deployment.budget
     if budget.scale is not None:
         effort = replace(_given(SCALES[budget.scale], deployment), trained=trains)
-        return study_of_size(name, resolved, effort, machine)
+        return study_of_size(name, resolved, effort, machine, pace)
     assert budget.minutes is not None
+    minutes = budget.minutes - (pace.total / 60 if pace else 0.0)
     largest: GeneratedStudy | None = None
     for effort in dict.fromkeys(_given(step, deployment) for step in STEPS):
-        generated = study_of_size(name, resolved, effort, machine)
-        if generated.minutes > budget.minutes:
+        generated = study_of_size(name, resolved, effort, machine, pace)
+        if generated.minutes > minutes:
             break
         largest = generated
     if largest is None:
+        if pace is not None:
+            return generated
         raise SpecError(
             f"budget.minutes: {budget.minutes:g} is too little: the smallest assessment of this "
             f"deployment ({effort}) takes about {generated.minutes:.2g} minutes; allow more, vary "
@@ -102,9 +105,19 @@ def generate_study(name: str, resolved: Resolved) -> GeneratedStudy:
         )
     if trains:
         trained = replace(largest.effort, trained=True)
-        generated = study_of_size(name, resolved, trained, machine)
-        return generated if generated.minutes <= budget.minutes else largest
+        generated = study_of_size(name, resolved, trained, machine, pace)
+        return generated if generated.minutes <= minutes else largest
     return largest
+
+
+def pilots(name: str, resolved: Resolved) -> list[Study]:
+    """Return the studies by which the speed is measured; none if the size is given."""
+    deployment, machine = resolved.deployment, Machine.configured(resolved.settings)
+    if deployment.budget.scale is not None or (deployment.victims and deployment.iterations):
+        return []
+    studies = [study_of_size(name, resolved, size, machine).study for size in PILOTS]
+    settings = resolved.settings
+    return [study.examined(settings.scale, settings.data_dir) for study in studies]
 
 
 def _given(effort: Effort, deployment: Deployment) -> Effort:
@@ -117,7 +130,7 @@ def _given(effort: Effort, deployment: Deployment) -> Effort:
 
 
 def study_of_size(
-    name: str, resolved: Resolved, effort: Effort, machine: Machine
+    name: str, resolved: Resolved, effort: Effort, machine: Machine, pace: Pace | None = None
 ) -> GeneratedStudy:
     """Return the study of a deployment at a size; errors as of `generate_study`."""
     choice, settings = choose_attacks(resolved, effort.iterations), resolved.settings
@@ -125,7 +138,10 @@ def study_of_size(
     file = read_model(StudyFile, content, where)
     study = build_study(f"assessment-{name}", file, where, [settings.scale])
     tables = [table_of(StudyPart(study, settings.scale), grid) for grid in study.grids]
-    minutes = 60 * hours(jobs(tables, settings), machine)
+    plan = jobs(tables, settings)
+    minutes = 60 * hours(plan, machine)
+    if pace is not None:
+        minutes = pace.minutes(study, settings.scale, plan, machine)
     return GeneratedStudy(effort, choice, content, study, minutes)
 
 
@@ -138,7 +154,7 @@ def study_content(
     """
     grids: dict[str, Any] = {}
     figures: dict[str, Any] = {}
-    metrics = [str(threshold.metric) for threshold in resolved.thresholds]
+    metrics = resolved.metrics
 
     def add(grid: str, rows: Sequence[str], caption: str, **content: Any) -> None:
         grids[grid] = content
@@ -178,7 +194,7 @@ def study_content(
     for varying in resolved.varied:
         rows, caption = [varying.level, "attack"], f"Leakage against {varying.field}."
         add(f"{VARIED}{varying.field}", rows, caption, **_varied(varying, resolved, effort))
-    if resolved.deployment.defenses:
+    if resolved.compares_defenses:
         caption, compared = "What each defence would change.", list(resolved.defenses)
         add(DEFENSES, ["defense", "attack"], caption, defense=compared, attack=attacks[0])
         if effort.trained:

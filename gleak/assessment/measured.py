@@ -15,6 +15,8 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.assessment.findings import RefusedCell
+from gleak.assessment.generated_study import DEPLOYED
+from gleak.assessment.label_guess import label_guess
 from gleak.core.registry import parse
 from gleak.core.settings import Scale
 from gleak.figures.record_files import Conditions
@@ -120,6 +122,15 @@ class Measured:
     def dataset(self, cell: Cell) -> Dataset:
         """Return the samples of both splits."""
         return Dataset.read(self._path(stage_files.dataset_of(cell)))
+
+    @cached_property
+    def label_guess(self) -> float:
+        """Share of a client's labels that a guess names; 0 if nothing was attacked."""
+        attacked = self.cells(DEPLOYED)
+        if not attacked:
+            return 0.0
+        labels = self.dataset(attacked[0]).train_labels
+        return label_guess(labels, attacked[0].client.batch_size) if len(labels) else 0.0
 
     @cached_property
     def conditions(self) -> Conditions:

@@ -12,10 +12,23 @@ from markupsafe import Markup
 
 from gleak.artifacts.dataset import Dataset
 from gleak.assessment.charts import Charts, charts_of, sample_uri
-from gleak.assessment.findings import Exposure, Loss, Mean, Report
+from gleak.assessment.findings import Exposure, Loss, Report
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEPLOYED
 from gleak.assessment.measured import Measured
-from gleak.core.numbers import DASH
+from gleak.assessment.strips import Strip, strips_of
+from gleak.assessment.wording import (
+    GLOSSARY,
+    bare_name,
+    change_in_words,
+    duration,
+    ends_in_percent,
+    format_mean,
+    format_percent,
+    guarantee,
+    readable,
+    three_digits,
+    verdict_in_words,
+)
 from gleak.studies.cell import Cell
 
 SHOWN_CLIENTS = 3
@@ -50,10 +63,11 @@ def render(report: Report, measured: Measured) -> str:
     """Return the HTML of a report, with pictures of the samples that were measured."""
     varied = [*report.variations, *report.captured_rounds]
     charts = {variation.field: charts_of(variation) for variation in varied}
+    strips = list(strips_of(report))
     if not report.deployment["pictures"]:
-        return page_of(report, [], [], charts)
+        return page_of(report, [], [], charts, strips)
     pictures = [*_images(report, measured), *_unchecked_images(measured)]
-    return page_of(report, pictures, list(_records(report, measured)), charts)
+    return page_of(report, pictures, list(_records(report, measured)), charts, strips)
 
 
 def page_of(
@@ -61,9 +75,17 @@ def page_of(
     shown: Sequence[ShownImage],
     records: Sequence[ShownRecord],
     charts: Mapping[str, Mapping[str, Charts]],
+    strips: Sequence[Strip] = (),
 ) -> str:
-    """Return the HTML of a report with images, records, and charts by field and metric."""
-    return _template().render(report=report, shown=shown, records=records, charts=charts)
+    """Return the HTML of a report with images, records, charts by field and metric, and strips."""
+    return _template().render(
+        report=report,
+        shown=shown,
+        records=records,
+        charts=charts,
+        strips=strips,
+        glossary=GLOSSARY,
+    )
 
 
 def _images(report: Report, measured: Measured) -> Iterator[ShownImage]:
@@ -128,7 +150,8 @@ def rows_of(dataset: Dataset, *samples: np.ndarray) -> list[tuple[str, ...]]:
 
 def _caption(exposure: Exposure, loss: Loss) -> str:
     return (
-        f"Client {loss.client}, {exposure.attack}: {exposure.metric} {three_digits(loss.value)} "
+        f"Client {loss.client}, {bare_name(exposure.attack)}: {exposure.metric} "
+        f"{three_digits(loss.value)} "
         f"(the client's best guess without the update: {three_digits(loss.blind)})"
     )
 
@@ -139,28 +162,8 @@ def _unchecked_images(measured: Measured) -> Iterator[ShownImage]:
         if cell.dataset.modality == "image":
             samples = measured.reconstruction(cell).inputs[:, 0]
             for client, sample in enumerate(samples[:SHOWN_CLIENTS]):
-                caption = f"Client {client} of {cell.captured.capture}, {cell.attack}"
+                caption = f"Client {client} of {cell.captured.capture}, {cell.attack.name}"
                 yield ShownImage(caption, "", sample_uri(sample))
-
-
-def three_digits(value: float | None) -> str:
-    """Format a number with three significant digits; a dash if there is none."""
-    return DASH if value is None else f"{value:.3g}"
-
-
-def format_mean(mean: Mean, number: str = ".3g") -> str:
-    """Format a mean with its interval."""
-    if mean.value is None:
-        return DASH
-    text = format(mean.value, number)
-    if mean.low is None or mean.high is None:
-        return text
-    return f"{text} [{mean.low:{number}}, {mean.high:{number}}]"
-
-
-def format_percent(share: Mean) -> str:
-    """Format a share with its interval, in per cent."""
-    return format_mean(share, ".0%")
 
 
 def format_spec(text: str) -> Markup:
@@ -178,9 +181,16 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters.update(
+        change=change_in_words,
+        ends=ends_in_percent,
+        guarantee=guarantee,
         mean=format_mean,
-        percent=format_percent,
+        name=bare_name,
         number=three_digits,
+        percent=format_percent,
+        readable=readable,
+        seconds=duration,
         spec=format_spec,
+        verdict=verdict_in_words,
     )
     return environment.get_template("report.html.j2")

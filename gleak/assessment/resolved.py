@@ -11,6 +11,7 @@ from typing import Any
 
 from gleak.artifacts.update import GRANTS, Update
 from gleak.assessment.deployment import Deployment
+from gleak.assessment.usual_curves import usual_curves
 from gleak.captures.locations import PRIVATE, UPDATE, Captures
 from gleak.clients.base import ClientSpec, check_batch
 from gleak.clients.fedavg import FedAvg
@@ -105,6 +106,7 @@ class Resolved:
         captured: the cells of its captures, up to the defence.
         scored: False if the captures have no true samples.
         thresholds: at least one.
+        limits: thresholds of the command line, which decide the exit code in place of the verdict.
     """
 
     deployment: Deployment
@@ -114,6 +116,22 @@ class Resolved:
     captured: tuple[Cell, ...]
     scored: bool
     thresholds: tuple[ExposureThreshold, ...]
+    limits: tuple[ExposureThreshold, ...] = ()
+
+    @property
+    def metrics(self) -> list[str]:
+        """Metrics of all thresholds."""
+        return list(dict.fromkeys(str(each.metric) for each in (*self.thresholds, *self.limits)))
+
+    @property
+    def scored_captures(self) -> tuple[Cell, ...]:
+        """The captures whose recovered samples can be compared with the true ones."""
+        return self.captured if self.scored else ()
+
+    @property
+    def compares_defenses(self) -> bool:
+        """True if there is a defence beside none, which shows whether the attacks work."""
+        return len(self.defenses) > 1
 
     def unscored(self, attacks: Iterable[Any]) -> tuple[Cell, ...]:
         """Return the attacked cells of captures without true samples."""
@@ -151,8 +169,13 @@ def with_victims(spec: Any, victims: int) -> Any:
     return changed(spec, {"victims": victims}) if spec.kind == "client" else spec
 
 
-def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolved:
-    """Return the specs of a deployment whose file is in a folder.
+def resolve(
+    deployment: Deployment,
+    folder: Path,
+    settings: Settings,
+    fail_above: Mapping[str, float] | None = None,
+) -> Resolved:
+    """Return the specs of a deployment whose file is in a folder, with limits by their metrics.
 
     Raises:
         SpecError: a name is unknown, specs do not fit together, or data are missing; names the key.
@@ -189,14 +212,19 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
     with at_key("thresholds"):
         values = deployment.thresholds or DEFAULT_THRESHOLDS[dataset.modality]
         thresholds = tuple(threshold_of(text, v, dataset.modality) for text, v in values.items())
+    with at_key("--fail-above"):
+        given = (fail_above or {}).items()
+        limits = tuple(threshold_of(text, value, dataset.modality) for text, value in given)
     with at_key("attacker.grants"):
         for grant in deployment.attacker.grants:
             if grant not in GRANTS:
                 raise SpecError(f"unknown grant {grant!r}; {nearest(grant, GRANTS)}")
     levels = (dataset, model, training, parse("crafting", "honest"), client, defense)
     specs = dict(zip(LEVELS, levels, strict=False))
-    varied = tuple(_varying(field, others, specs) for field, others in deployment.vary.items())
-    resolved = Resolved(deployment, settings, specs, varied, captured, scored, thresholds)
+    curves = usual_curves(training, specs["client"]) if deployment.curves else {}
+    vary = {**curves, **deployment.vary}
+    varied = tuple(_varying(field, others, specs) for field, others in vary.items())
+    resolved = Resolved(deployment, settings, specs, varied, captured, scored, thresholds, limits)
     _check(resolved)
     return resolved
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gleak.artifacts.atomic import whole_folder
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
 from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
@@ -30,7 +31,7 @@ from gleak.captures.truth import (
 from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import build_spec, format_spec, format_value
-from gleak.models.broadcast import with_state
+from gleak.models.broadcast import load_network, with_state
 from gleak.models.custom import Custom
 from gleak.models.parameters import trained_parameters
 from gleak.optimizers.schedules import Listed
@@ -118,6 +119,30 @@ def import_capture(
         for name, artifact in artifacts.items():
             artifact.write(temporary / name)
     return Capture(folder, comparison, unlikely)
+
+
+def check_again(cell: Cell, captures: Captures) -> Capture:
+    """Compare a capture that is there with its true samples, or look for contradictions.
+
+    Args:
+        cell: of the capture, up to its defence.
+        captures: folder of all captures.
+
+    Raises:
+        ArtifactError: a file of the capture is damaged.
+        DataError: there is no such capture.
+    """
+    name, client = cell.captured.capture, cell.captured
+    folder, file = captures.folder(name), captures.file(name, UPDATE)
+    artifact = Update.read(file)
+    sent = {name: encoded.decode() for name, encoded in artifact.update.items()}
+    if (folder / PRIVATE).is_file():
+        broadcast = captures.file(name, MODEL)
+        network = load_network(Model.read(broadcast), str(broadcast))
+        truth = Private.read(folder / PRIVATE)
+        return Capture(folder, compare_updates(client, network, sent, truth))
+    differs = client.protocol.content == "difference"
+    return Capture(folder, None, doubt(client.protocol, sent) if differs else None)
 
 
 def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.ndarray]:
@@ -231,14 +256,14 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
         [
             f"{capture.folder}: {client.victims} clients of {client.batch_size} samples, "
             f"{client.protocol.content}s",
-            _judgement(capture, client),
+            describe_agreement(capture, client),
             "attack it with this command, or with another attack in the path:",
             shlex.join(words),
         ]
     )
 
 
-def _judgement(capture: Capture, client: CapturedUpdates) -> str:
+def describe_agreement(capture: Capture, client: CapturedUpdates) -> str:
     """Describe how well the updates agree with the true samples; a warning if they do not."""
     comparison = capture.comparison
     if comparison is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gleak.assessment.deployment import write_template
-from gleak.cli.common import EXIT_FINDING, complain, settings_here
+from gleak.cli.common import EXIT_FINDING, EXIT_INCONCLUSIVE, complain, settings_here, warn
 from gleak.core.errors import GleakError, SpecError, needs_extra
 from gleak.runtime.workflow import find_snakefile
 
@@ -28,7 +28,7 @@ def add_assess(command: ArgumentParser) -> None:
     command.add_argument("--plan", action="store_true", help=text)
     text = "folder of the report; default <name of FILE>-report"
     command.add_argument("--output", type=Path, metavar="DIR", help=text)
-    text = "threshold in place of those of the description; may be repeated"
+    text = "exit with 3 if a client is above it, whatever the verdict; may be repeated"
     command.add_argument(
         "--fail-above", action="append", default=[], metavar="METRIC=VALUE", help=text
     )
@@ -55,18 +55,30 @@ def run_assess(arguments: Namespace) -> int:
         complain(SpecError(f"{file}: {str(error).removeprefix(f'{file}: ')}"))
         return EXIT_BAD_FILE
     print(assessment.summary(), flush=True)
+    for text in assessment.warnings():
+        warn(text)
     if arguments.plan:
         return 0
+    assessment.write()
+    sized = assessment.at_measured_speed(snakefile, options)
+    if sized.generated.effort != assessment.generated.effort:
+        print(f"at the measured speed: {sized.size()}", flush=True)
+    assessment = sized
     assessment.write()
     print(assessment.study_file, flush=True)
     report = assessment.run(snakefile, options)
     if report is None:
         print(assessment.log.read_text(encoding="utf-8"), "nothing was run, so no report", sep="\n")
         return 0
-    print(f"{report.headline}: {report.meaning}\n{assessment.folder / PAGE}")
+    print(f"{report.headline}: {report.meaning}")
+    for line in report.lines:
+        print(f"  {line}")
+    print(assessment.folder / PAGE)
     if report.verdict == "not measured":
         raise GleakError(f"{file}: nothing was measured; see {assessment.folder / PAGE}")
-    return EXIT_FINDING if report.exposed else 0
+    if report.exposed:
+        return EXIT_FINDING
+    return EXIT_INCONCLUSIVE if report.verdict == "inconclusive" else 0
 
 
 def read_thresholds(texts: Sequence[str]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from gleak.core.settings import SCALES, Settings
 from gleak.core.yaml_input import load_mapping
 
 CONFIG = Path("config.yaml")
-EXIT_FINDING = 3
+EXIT_FINDING, EXIT_INCONCLUSIVE = 3, 4
 WIDTH = 100
 
 
@@ -43,6 +43,11 @@ def settings_here(path: Path = CONFIG, changes: dict[str, Any] | None = None) ->
     if path == CONFIG and not path.is_file():
         return Settings.read(changes or {})
     return read_settings(path, changes or {})
+
+
+def warn(text: str) -> None:
+    """Print a warning as one line."""
+    print("gleak: warning:", *text.split(), file=sys.stderr)
 
 
 def complain(error: GleakError) -> None:

@@ -27,7 +27,7 @@ COMMANDS = {
     "audit": ("files", "test parameters for signs of crafting; exit with 3 on an alarm"),
     "assess": (
         "assess_command",
-        "assess a deployment; exit with 3 if clients are exposed, with 2 if its file is wrong",
+        "assess a deployment; exit with 3 if clients are exposed, with 4 if that cannot be told",
     ),
     "demo": ("demo", "recover a batch of photographs from one gradient"),
     "weights": (

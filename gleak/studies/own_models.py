@@ -37,15 +37,25 @@ def check_own_model(cell: Cell, data_dir: Path) -> None:
     """
     if not is_own(cell) or (classes := cell.dataset.classes_in(data_dir)) is None:
         return
-    built = _built(cell.model, cell.dataset.shape, classes)
-    if isinstance(built, GleakError):
-        raise type(built)(str(built))
+    built = own_network(cell.model, cell.dataset.shape, classes)
     for level, check in _checks(cell, built, classes).items():
         try:
             check()
         except IncompatibleError as error:
             named = f"{level} {cell.specs[level]} on model {cell.model}"
             raise IncompatibleError(f"{named}: {error}") from None
+
+
+def own_network(model: ModelSpec, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+    """Return a user-defined network, in evaluation mode; shared, so not to be changed.
+
+    Raises:
+        GleakError: of building it.
+    """
+    built = _built(model, shape, classes)
+    if isinstance(built, GleakError):
+        raise type(built)(str(built))
+    return built
 
 
 def _checks(cell: Cell, network: torch.nn.Module, classes: int) -> dict[str, Callable[[], None]]:

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+import pytest
 
+from gleak.assessment.adequacy import Adequacy
 from gleak.assessment.assembling import (
+    Exposed,
     captured_rounds,
     members,
     named_labels,
@@ -28,9 +31,15 @@ def captured(name: str) -> Cell:
     return Cell.parse({**CELL, "training": captured, "client": captured})
 
 
+def found(scores: pd.DataFrame) -> Exposed:
+    """What every grid with these scores shows."""
+    measured: Any = SimpleNamespace(scores=lambda grid: scores)
+    return Exposed(measured, [SSIM], Adequacy(), {}, [])
+
+
 def test_captures_of_one_training_are_its_rounds() -> None:
     names = ["mine-10", "other-1", "mine-2", "ward-b-3", "ward-b-1", "hand", "hand-a"]
-    rounds = captured_rounds(map(captured, names), rows("best", []), [SSIM])
+    rounds = captured_rounds(map(captured, names), found(rows("best", [])))
     assert {each.field: [point.number for point in each.points] for each in rounds} == {
         "round of mine": [2, 10],
         "round of ward-b": [1, 3],
@@ -50,7 +59,7 @@ def test_leakage_along_rounds_is_that_to_each_attack() -> None:
         for name, attacks in values.items()
         for attack, found in attacks.items()
     ]
-    (rounds,) = captured_rounds(cells, pd.concat(tables), [SSIM])
+    (rounds,) = captured_rounds(cells, found(pd.concat(tables)))
     curves = rounds.curves["ssim"]
     assert [point.number for point in curves.points] == [2, 10]
     above = {name: [row and row.above for row in along] for name, along in curves.attacks.items()}
@@ -59,10 +68,14 @@ def test_leakage_along_rounds_is_that_to_each_attack() -> None:
 
 
 def test_the_strongest_attack_is_that_of_each_metric() -> None:
-    found = {"aono": ([[0.9]], [[0.5]]), "spear": ([[0.7]], [[0.001]]), "blind": ([[0.1]], [[0.4]])}
+    recovered = {
+        "aono": ([[0.9]], [[0.5]]),
+        "spear": ([[0.7]], [[0.001]]),
+        "blind": ([[0.1]], [[0.4]]),
+    }
     tables = [
         rows(attack, values, metric)
-        for attack, both in found.items()
+        for attack, both in recovered.items()
         for metric, values in zip(("ssim", "mse"), both, strict=True)
     ]
     every = exposures(pd.concat(tables), [SSIM, MSE])
@@ -78,9 +91,29 @@ def test_labels_of_simulated_and_captured_clients_are_apart() -> None:
         grid: pd.concat([rows("best", each, LABELS), rows("blind", each, LABELS)])
         for grid, each in values.items()
     }
-    measured: Any = SimpleNamespace(scores=lambda grid: tables.get(grid, nothing))
-    found = [(each.attack, each.clients, each.share.value) for each in named_labels(measured)]
-    assert found == [("best", "simulated", 1.0), ("best", "captured", 0.5)]
+    measured: Any = SimpleNamespace(scores=lambda grid: tables.get(grid, nothing), label_guess=0.1)
+    shares = [(each.attack, each.clients, each.share.value) for each in named_labels(measured)]
+    assert shares == [("best", "simulated", 1.0), ("best", "captured", 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("named", "clients", "guess", "verdict"),
+    [
+        (1.0, 10, 0.1, "exposed"),
+        (1.0, 10, 0.75, "inconclusive"),  # 69% of all clients are compatible with 10 of 10
+        (0.5, 10, 0.75, "not found"),
+        (1.0, 2, 0.1, "inconclusive"),
+    ],
+)
+def test_labels_are_revealed_if_more_are_named_than_by_a_guess(
+    named: float, clients: int, guess: float, verdict: str
+) -> None:
+    table, nothing = rows("best", [[named]] * clients, LABELS), rows("best", [])
+    measured: Any = SimpleNamespace(
+        scores=lambda grid: {"deployed": table}.get(grid, nothing), label_guess=guess
+    )
+    (labels,) = named_labels(measured)
+    assert (labels.guess, labels.verdict) == (guess, verdict)
 
 
 def test_ensembles_have_the_attacks_they_chose_and_the_cost_of_the_choice() -> None:
@@ -94,9 +127,9 @@ def test_ensembles_have_the_attacks_they_chose_and_the_cost_of_the_choice() -> N
     table = pd.concat([rows("best", [[v] for v in own], name) for name, own in values.items()])
     nothing = rows("best", [])
     measured: Any = SimpleNamespace(scores=lambda grid: {"deployed": table}.get(grid, nothing))
-    found = list(members(measured))
-    assert {(each.attack, each.clients) for each in found} == {("best", "simulated")}
-    assert [(each.member, each.chosen, each.proposed, each.cost) for each in found] == [
+    listed = list(members(measured))
+    assert {(each.attack, each.clients) for each in listed} == {("best", "simulated")}
+    assert [(each.member, each.chosen, each.proposed, each.cost) for each in listed] == [
         ("aono", 2, 2, 0.25),
         ("cpl", 1, 3, None),
         ("spear", 0, 1, None),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import yaml
 
 from gleak.assessment import assess
 from gleak.assessment.assess import CONFIG, COPY, check_folder, prepare
+from gleak.assessment.generated_study import Effort
 from gleak.core.errors import SpecError
 from gleak.core.settings import Settings
 from gleak.studies.study import load_study
@@ -28,8 +31,31 @@ def test_a_deployment_becomes_a_study_and_its_configuration(deployment: Path) ->
     config = yaml.safe_load((found.folder / CONFIG).read_text())
     assert Settings.read(config).studies == ["deployment-report/assessment-deployment.yaml"]
     assert config["seed"] == 3
-    assert list(map(str, found.resolved.thresholds)) == ["psnr ≥ 20"]
+    assert list(map(str, found.resolved.limits)) == ["psnr ≥ 20"]
+    assert list(map(str, found.resolved.thresholds)) == ["ssim ≥ 0.5"]
+    assert study.figure("deployed").metrics == ["ssim", "psnr"]
     assert "attacks: best; about" in found.summary()
+
+
+def test_the_size_is_that_of_the_measured_speed(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that takes a tenth of a second for every attack."""
+
+    def make(_: object, files: Sequence[Path], *__: object) -> bool:
+        for file in files:
+            file.parent.mkdir(parents=True)
+            file.touch()
+            (file.parent / "provenance.json").write_text(json.dumps({"cpu_seconds": 0.1}))
+        return True
+
+    monkeypatch.setattr(assess.Assessment, "make", make)
+    estimated = prepare(deployment, None, SETTINGS, {})
+    measured = estimated.at_measured_speed(Path("Snakefile"), [])
+    assert measured.generated.effort == Effort(100, 4800)
+    assert prepare(deployment, None, SETTINGS, {}).generated.effort == measured.generated.effort
+    monkeypatch.setattr(assess.Assessment, "make", lambda *_: False)
+    assert estimated.at_measured_speed(Path("Snakefile"), ["--dry-run"]) == estimated
 
 
 def test_the_report_of_the_same_deployment_is_continued(deployment: Path) -> None:

@@ -33,6 +33,8 @@ def exposure(metric: str, value: float | None) -> Exposure:
         blind=mean(0.2),
         gain=mean(value),
         losses=[],
+        samples=mean(0.5),
+        verdict="not found",
     )
 
 

@@ -62,6 +62,12 @@ def test_a_client_counts_by_its_best_recovered_sample() -> None:
     assert found.gain.value == pytest.approx(found.attacked.value - found.blind.value)
 
 
+def test_a_sample_counts_if_it_is_recovered_better_than_its_own_guess() -> None:
+    attacked = rows("best", [[0.9, 0.6], [0.9, 0.4], [0.9, 0.9]])
+    found = exposure(attacked, [[0.1, 0.7], [0.1, 0.1], [0.1, 0.1]], "ssim")
+    assert found.samples.value == pytest.approx((0.5 + 0.5 + 1) / 3)
+
+
 def test_what_a_guess_finds_as_well_is_no_leakage() -> None:
     found = exposure(rows("best", [[0.7]] * 5), [[0.8]] * 5, "ssim")
     assert (found.above, found.verdict) == (0, "not found")

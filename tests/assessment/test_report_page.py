@@ -11,16 +11,24 @@ import pytest
 from gleak.artifacts.dataset import Dataset
 from gleak.assessment import findings
 from gleak.assessment.charts import Charts, sample_uri
-from gleak.assessment.findings import MEANINGS, Exposure, Mean, Report, Variation, Varied
+from gleak.assessment.findings import (
+    MEANINGS,
+    Exposure,
+    Finding,
+    Mean,
+    Report,
+    Variation,
+    Varied,
+)
 from gleak.assessment.report_page import (
     ShownImage,
     ShownRecord,
-    format_mean,
-    format_percent,
     format_spec,
     page_of,
     rows_of,
 )
+from gleak.assessment.strips import Strip
+from gleak.assessment.wording import format_mean, format_percent
 
 VOID = {"meta", "img", "link", "br", "wbr"}
 DOT = sample_uri(np.zeros((1, 1, 1)))
@@ -40,7 +48,14 @@ def exposure(above: int = 3, attack: str = "best") -> Exposure:
         blind=Mean(value=0.2222, low=0.1111, high=0.3333),
         gain=Mean(value=0.2099, low=0.0123, high=0.4321),
         losses=[],
+        samples=Mean(value=0.25, low=0.1, high=0.5),
+        verdict="partly exposed" if above else "not found",
     )
+
+
+def finding(verdict: Any = "partly exposed", kind: str = "samples", **more: Any) -> Finding:
+    facts: dict[str, Any] = {"decides": kind == "samples", "sentence": f"About {kind}."}
+    return Finding(kind=kind, clients="simulated", verdict=verdict, **{**facts, **more})
 
 
 def fact(name: str, text: str) -> findings.Fact:
@@ -56,6 +71,16 @@ def varied(field: str, exposures: dict[str, Exposure]) -> Variation:
     return Variation(field=field, points=points)
 
 
+def named(clients: Any) -> findings.Labels:
+    return findings.Labels(
+        attack="best",
+        clients=clients,
+        share=Mean(value=0.6, low=0.15, high=0.95),
+        guess=0.1,
+        verdict="exposed",
+    )
+
+
 def report(**changes: Any) -> Report:
     own = exposure()
     facts: dict[str, Any] = {
@@ -63,6 +88,15 @@ def report(**changes: Any) -> Report:
         "deployment": {"model": "lenet", "data": "photographs <A>", "pictures": True},
         "verdict": own.verdict,
         "meaning": MEANINGS[own.verdict],
+        "answer": [finding(), finding("not found", "labels")],
+        "advice": ["Compare defences."],
+        "client": "Each client has 2 samples.",
+        "warnings": [],
+        "agreement": [],
+        "work": findings.Work(
+            clients=10, iterations=300, default=4800, cpu_seconds=83.4, minutes=5
+        ),
+        "fail_above": [],
         "terms": [fact("ssim", "Structural similarity.")],
         "exposures": [own],
         "captured": [],
@@ -75,17 +109,14 @@ def report(**changes: Any) -> Report:
                 defense="dp+sigma=0.1",
                 deployed=True,
                 exposures=[own],
+                labels=[named("simulated")],
                 kilobytes=37.86,
                 perturbation=Mean(value=9.742, low=9.7, high=9.8),
                 accuracy=0.7844,
                 guarantees={"epsilon_prv": 284.4},
             )
         ],
-        "labels": [
-            findings.Labels(
-                attack="best", clients="captured", share=Mean(value=0.6, low=0.15, high=0.95)
-            )
-        ],
+        "labels": [named("captured")],
         "members": [
             findings.Member(
                 attack="best", member="aono", clients="simulated", proposed=9, chosen=7, cost=0.25
@@ -116,7 +147,8 @@ def page(**changes: Any) -> str:
     shown = [ShownImage("Client 7", DOT, DOT)]
     charts = {field: {"ssim": Charts(DOT, DOT)} for field in ("batch_size", "round of mine")}
     records = [ShownRecord("Client 4", [("mean radius", "0.125", "0.126", "0.338")], 2)]
-    return page_of(report(**changes), shown, records, charts)
+    strips = [Strip(DOT, "Best recovered sample of each client.")]
+    return page_of(report(**changes), shown, records, charts, strips)
 
 
 class Outline(HTMLParser):
@@ -149,7 +181,7 @@ def outline(text: str) -> Outline:
 def test_the_page_stands_alone() -> None:
     found = outline(page())
     sources = [each.get("src") or "" for each in found.all("img")]
-    assert len(sources) == 4
+    assert len(sources) == 5
     assert all(source.startswith("data:image/") for source in sources)
     assert not found.all("script") and not found.all("link")
     assert "http" not in page()
@@ -176,7 +208,8 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
     row = "<td>0.125</td><td>0.126</td><td>0.338</td>"
     for part in (*of_clients, *of_defences, *of_records, row, "Structural similarity."):
         assert part in text, part
-    assert '<th scope="row">best</th><td>captured</td><td>60% [15%, 95%]</td>' in text
+    assert "<td>captured</td><td>60% [15%, 95%]</td><td>10%</td><td>exposed</td>" in text
+    assert "<td>60% [15%, 95%], 10%</td>" in text
     assert "<td>aono</td><td>7 of 9 clients</td><td>0.25</td>" in text
     assert "candidates of" not in page(members=[])
 
@@ -210,7 +243,7 @@ def with_reasons(*exposures: Exposure, reasons: Sequence[str]) -> str:
 
 def test_a_value_that_was_not_computed_has_a_row_with_the_reason() -> None:
     text = with_reasons(reasons=["attack best on model resnet50: no second derivatives"])
-    row = '<th scope="row">resnet50</th><td colspan="7">not computed'
+    row = '<th scope="row">resnet50</th><td colspan="8">not computed'
     assert f"{row}: attack best on model resnet50: no second derivatives</td>" in text
     assert "<figure><img" not in text
     assert f"{row}</td>" in with_reasons(reasons=[])
@@ -223,13 +256,54 @@ def test_a_value_at_which_other_attacks_were_run_has_a_row_with_the_reason() -> 
     assert "that fit" not in with_reasons(exposure(), reasons=[])
 
 
-def test_the_answer_says_what_each_defence_would_change() -> None:
-    (own,) = report().defenses
-    hidden = own.model_copy(update={"defense": "topk", "exposures": [exposure(0)]})
-    unmeasured = own.model_copy(update={"defense": "soteria", "exposures": []})
-    answer, _, _ = page(defenses=[own, hidden, unmeasured]).partition("</section>")
-    assert "from 3 of 10 clients (dp+sigma=0.1), 0 of 10 clients (topk);" in answer
-    assert "compared defences" not in page(defenses=[])
+def body(text: str) -> str:
+    """The page without its folds, in which specs and tables are."""
+    return re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+
+
+def test_specs_are_in_the_folds_alone() -> None:
+    text = page(exposures=[exposure(3, "best+budget=300")])
+    assert "best+<wbr>budget=300" in text
+    shown = re.sub(r"<[^>]+>", " ", body(text))
+    assert not re.search(r"\w\+\w+=|\w=\d", shown.partition("</style>")[2])
+    assert "dp (sigma 0.1) (in use)" in body(text)
+
+
+def test_the_answer_has_every_finding_the_effort_and_what_would_do() -> None:
+    doubt = findings.Doubt(text="the attack was short", remedy="iterations: 4800")
+    weak = finding("inconclusive", doubts=[doubt])
+    answer, _, _ = page(answer=[weak, finding("exposed", "labels")]).partition("</section>")
+    for part in (
+        "About samples.",
+        "About labels.",
+        "Cannot tell, as the attack was short. What would do: iterations: 4800.",
+        "300 iterations for each (by default 4800), 83.4 s of one core, of 5 minutes",
+        "Each client has 2 samples.",
+    ):
+        assert part in answer, part
+
+
+def test_own_thresholds_stand_beside_the_verdict() -> None:
+    limit = exposure(0).model_copy(update={"threshold": 0.9})
+    found = report(fail_above=[limit])
+    assert (found.headline, found.exposed) == ("Partly exposed", False)
+    assert "By --fail-above ssim ≥ 0.9: 0 of 10 clients are above it." in page(fail_above=[limit])
+
+
+def test_a_capture_that_contradicts_its_description_is_the_headline() -> None:
+    disagreeing = findings.Agreement(
+        capture="hand", error=1.57, agrees=False, text="1 of 1 updates differ by up to 157%"
+    )
+    changes: dict[str, Any] = {"agreement": [disagreeing], "verdict": "inconclusive"}
+    found, text = report(**changes), page(**changes)
+    assert found.headline == "No verdict"
+    assert found.title.startswith("No verdict: the captured updates are not those")
+    answer, _, _ = text.partition("</section>")
+    assert "up to 157%" in answer
+
+
+def test_guarantees_and_changes_of_defences_are_in_words() -> None:
+    assert "epsilon 284: guarantees practically nothing; changes the update by more" in page()
 
 
 @pytest.mark.parametrize(
@@ -242,13 +316,15 @@ def test_the_answer_says_what_each_defence_would_change() -> None:
 )
 def test_the_heading_names_network_and_data(data: Any, named: str) -> None:
     text = page(deployment={**report().deployment, "data": data}, name="a")
-    assert f"<h1>What updates of lenet on {named} reveal</h1>" in text
+    assert f"What the updates of lenet on {named} reveal to the server" in text
     assert f"<title>lenet on {named}: " in text
+    assert "<h1>The server can recover samples of some of its clients</h1>" in text
 
 
 @pytest.mark.parametrize("verdict", list(MEANINGS))
 def test_the_page_never_calls_a_deployment_safe(verdict: Any) -> None:
     text = page(verdict=verdict, meaning=MEANINGS[verdict])
+    text += report(verdict=verdict, answer=[finding("exposed", "labels")]).title
     assert not re.search(r"\b(safe|secure|private|protected)\b", text, re.IGNORECASE)
     limited = "Not found by these attacks at this budget" in text
     assert limited == (verdict == "not found")

@@ -13,13 +13,20 @@ from tests.commands import Capture
 
 @pytest.mark.parametrize(
     ("verdict", "code"),
-    [("exposed", 3), ("partly exposed", 3), ("not found", 0), ("not measured", 1)],
+    [
+        ("exposed", 3),
+        ("partly exposed", 3),
+        ("inconclusive", 4),
+        ("not found", 0),
+        ("not measured", 1),
+    ],
 )
 def test_the_exit_code_is_the_verdict(
     deployment: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
 ) -> None:
     found = report(verdict=verdict, meaning=MEANINGS[verdict])
     options = []
+    monkeypatch.setattr(Assessment, "at_measured_speed", lambda found, *_: found)
     monkeypatch.setattr(Assessment, "run", lambda *words: options.append(words[2]) or found)
     assert main(["assess", "deployment.yaml", "--", "--cores", "2"]) == code
     assert main(["assess", "--", "--cores", "2"]) == code

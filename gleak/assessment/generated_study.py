@@ -50,7 +50,7 @@ STEPS = (
     *(Effort(victims, 4800) for victims in (20, 35, 60, 100)),
 )
 """Sizes, in the order of their cost: an attack that is too weak hides more than few clients do."""
-PILOTS = Effort(2, 100), Effort(2, 300)
+PILOTS = Effort(1, 50), Effort(1, 150)
 """Sizes at which the speed is measured."""
 SCALES: dict[Scale, Effort] = {"quick": Effort(10, 1000), "small": Effort(20, 4800)}
 

@@ -44,6 +44,8 @@ class Effort:
 
 
 STEPS = (
+    Effort(2, 10),
+    Effort(2, 30),
     Effort(5, 100),
     Effort(5, 300),
     Effort(10, 300),
@@ -54,7 +56,9 @@ STEPS = (
     Effort(50, 4800),
     Effort(100, 4800),
 )
-"""Sizes, in the order of their cost: an attack that is too weak hides more than few clients do."""
+"""Sizes, in the order of their cost: an attack that is too weak hides more than few clients do.
+The first two are for clients of many local steps on many samples, of which an iteration takes
+seconds."""
 SCALES: dict[Scale, Effort] = {"quick": Effort(10, 1000), "small": Effort(20, 4800)}
 
 

@@ -100,6 +100,18 @@ def test_an_unknown_defence_is_named_by_its_key(resolved: Resolve) -> None:
         study_of(resolved(defenses=["tok"]))
 
 
+FILTERS = ["flower_clipping", "flare_exclude+names=fc.bias", "flare_percentile", "flare_svt"]
+"""Of Flower's and FLARE's clients, beside `flower_local_dp`."""
+
+
+def test_filters_of_frameworks_are_defences_of_a_deployment(resolved: Resolve) -> None:
+    client = {"local_steps": 2, "local_lr": 0.1, "sends": "weights", "optimizer": "adam"}
+    used = "flower_local_dp+epsilon=100"
+    study = study_of(resolved(client=client, defense=used, defenses=FILTERS))
+    assert {str(cell.defense) for cell in cells_of(study, "deployed")} == {used}
+    assert [str(cell.defense) for cell in cells_of(study, "defenses")] == ["none", used, *FILTERS]
+
+
 def size(resolved: Resolved) -> Effort:
     return generate_study("mine", resolved).effort
 

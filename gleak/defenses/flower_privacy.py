@@ -23,7 +23,7 @@ NORM = "largest L2 norm of an update; longer ones are scaled to it"
 
 
 class ClippedDifference(DefenseSpec):
-    """Base of defences that scale a difference of weights to a norm, which the server cannot see."""
+    """Base of defences that scale a difference of weights to a norm, unseen by the server."""
 
     @property
     def takes_differences(self) -> bool:

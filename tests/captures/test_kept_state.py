@@ -20,9 +20,9 @@ from gleak.captures.locations import Captures
 from gleak.captures.observed_training import observed
 from gleak.captures.round_folder import RoundFolder, recorded_fields
 from gleak.core.errors import ArtifactError
-from gleak.core.registry import parse
+from tests.captures.local_training import CLASSES, SHAPE
 
-SHAPE, CLASSES, SAMPLES = (1, 8, 8), 10, 4
+SAMPLES = 4
 OPTIMIZERS: list[Callable[..., Optimizer]] = [
     lambda p: SGD(p, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01),
     lambda p: SGD(p, lr=0.1, momentum=0.5, nesterov=True),
@@ -32,13 +32,6 @@ OPTIMIZERS: list[Callable[..., Optimizer]] = [
     lambda p: RMSprop(p, lr=1e-3),
     lambda p: RMSprop(p, lr=1e-3, momentum=0.5),
 ]
-
-
-@pytest.fixture
-def model() -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return parse("model", "lenet+width=4").build(SHAPE, CLASSES)
 
 
 def samples(seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -45,12 +45,16 @@ class Effort:
 
 
 STEPS = (
+    *(Effort(2, iterations) for iterations in (10, 30)),
     *(Effort(6, iterations) for iterations in (100, 200, 400, 800, 1600, 2400)),
     *(Effort(10, iterations) for iterations in (2400, 4800)),
     *(Effort(victims, 4800) for victims in (20, 35, 60, 100)),
 )
-"""Sizes, in the order of their cost: an attack that is too weak hides more than few clients do."""
-PILOTS = Effort(1, 50), Effort(1, 150)
+"""Sizes, in the order of their cost: an attack that is too weak hides more than few clients do.
+
+The first two are for clients of many local steps, of which an iteration takes seconds.
+"""
+PILOTS = Effort(1, 10), Effort(1, 40)
 """Sizes at which the speed is measured."""
 SCALES: dict[Scale, Effort] = {"quick": Effort(10, 1000), "small": Effort(20, 4800)}
 

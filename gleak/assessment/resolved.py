@@ -15,7 +15,14 @@ from gleak.assessment.usual_curves import usual_curves
 from gleak.captures.locations import PRIVATE, UPDATE, Captures
 from gleak.clients.base import ClientSpec, check_batch
 from gleak.clients.fedavg import FedAvg
-from gleak.core.errors import ArtifactError, DataError, GleakError, SpecError, nearest
+from gleak.core.errors import (
+    ArtifactError,
+    DataError,
+    GleakError,
+    IncompatibleError,
+    SpecError,
+    nearest,
+)
 from gleak.core.registry import find, load, parse
 from gleak.core.settings import Settings
 from gleak.core.spec import Spec, build_spec, changed, field_text
@@ -195,6 +202,7 @@ def resolve(
         kept = set(FedAvg.model_fields) - {*SIZES, "labels", "classes"}
         training = captured[0].training
         client = build_spec(FedAvg, {key: v for key, v in captured[0].client if key in kept})
+        client = _drawn_from_enough(client, dataset, settings.data_dir)
     else:
         with at_key("training"):
             training = parse("training", deployment.training)
@@ -363,7 +371,7 @@ def _check(resolved: Resolved) -> None:
                     f"folder; put images into {tests}/<class>/, of at least two classes"
                 )
     with at_key("client"):
-        _check_batch(cell, settings.data_dir)
+        _check_batch(cell.client, cell.dataset, settings.data_dir)
     with at_key("model"):
         cell.upto("training").check()
         check_own_model(cell, settings.data_dir)
@@ -376,16 +384,25 @@ def _check(resolved: Resolved) -> None:
             for spec in varying.specs:
                 other = Cell({**resolved.specs, varying.level: spec})
                 other.check()
-                _check_batch(other, settings.data_dir)
+                _check_batch(other.client, other.dataset, settings.data_dir)
                 _check_training(other, settings.data_dir)
                 check_own_model(other, settings.data_dir)
 
 
-def _check_batch(cell: Cell, data_dir: Path) -> None:
+def _drawn_from_enough(client: Any, dataset: Any, data_dir: Path) -> Any:
+    """Return a client of training samples in place of one for which the test split is too small."""
+    try:
+        _check_batch(client, dataset, data_dir)
+    except IncompatibleError:
+        return changed(client, {"split": "train"})
+    return client
+
+
+def _check_batch(client: Any, dataset: Any, data_dir: Path) -> None:
     """Raise an error if the batch of a client is larger than the split that it is drawn from."""
-    cell.client.check(cell.dataset)
-    if images := _images(cell.dataset, cell.client.split, data_dir):
-        check_batch(cell.client, sum(map(len, images.values())), len(images), str(cell.dataset))
+    client.check(dataset)
+    if images := _images(dataset, client.split, data_dir):
+        check_batch(client, sum(map(len, images.values())), len(images), str(dataset))
 
 
 def _check_training(cell: Cell, data_dir: Path) -> None:

@@ -111,7 +111,7 @@ def import_capture(
     comparison, unlikely = None, None
     if files.truth:
         truth = read_truth(files.truth, cell.captured, cell.dataset, classes)
-        comparison = compare_updates(cell.captured, network, sent, truth)
+        comparison = compare_updates(cell.captured, network, sent, truth, files.kept)
         artifacts[PRIVATE] = truth
     elif cell.client.protocol.content == "difference":
         unlikely = doubt(cell.client.protocol, sent)
@@ -282,11 +282,11 @@ def describe_agreement(capture: Capture, client: CapturedUpdates) -> str:
 
 def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
     """Return the most probable reason of a difference, and what to do."""
-    if client.state == "kept":
+    if not comparison.state_known:
         return (
             "the optimizer began with the state of an earlier round (state=kept), which is not "
-            "known, so that no samples give the update; capture a round that begins with a new "
-            "optimizer to compare it"
+            "known, so that no samples give the update; capture the round with its truth, by "
+            "which the state is recorded, too, or one that begins with a new optimizer"
         )
     if comparison.factor < 0:
         return (

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gleak.captures.kept_state import state_of, steps_before
 from gleak.captures.observed_optimizer import (
     check_parameters,
     one_rate,
     optimizer_of,
-    steps_before,
 )
 from gleak.captures.observed_schedule import schedule_of
 from gleak.captures.observed_steps import StepObserver
@@ -69,8 +69,9 @@ def capture(
     of batch normalisation, and clipping of the gradient, by the norms of the gradients after
     ``backward()`` and when the step begins. Everything is written when the block ends, to
     ``before.safetensors``, ``client-<client>.safetensors`` and, with the true samples,
-    ``truth-<client>.safetensors``. Nothing is written if the block fails. Clients of one round that
-    begin with equal parameters can share a folder. Only their owner can read the files.
+    ``truth-<client>.safetensors``, beside which is ``state-<client>.safetensors`` if the optimiser
+    kept a state. Nothing is written if the block fails. Clients of one round that begin with equal
+    parameters can share a folder. Only their owner can read the files.
 
     Args:
         model: network that is trained, as ``state_dict()`` has it: not its wrapper by
@@ -119,6 +120,7 @@ def capture(
         training = {"batch_size": len(samples["labels"]), **training}
     _check_stated(training)
     before, files = _copied(model), RoundFolder(_checked_folder(folder))
+    state = state_of(optimizer, model) if kept and samples is not None else None
     files.check_new(client, before)
     with StepObserver(model, optimizer) as observed:
         yield
@@ -126,6 +128,8 @@ def capture(
     files.check_new(client, before)
     if samples is not None:
         write_state(files.truth(client), samples)
+    if state is not None and "state" in fields:
+        write_state(files.state(client), state)
     if not files.before.exists():
         write_state(files.before, before)
     write_state(files.client(client), _copied(model), fields)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, is_tensor, nn
+from torch import is_tensor, nn
 from torch.optim import Optimizer
 
 from gleak.core.errors import IncompatibleError, SpecError
@@ -120,13 +120,3 @@ def one_rate(rates: Sequence[float]) -> float:
             "all parameters; give all groups the same"
         )
     return rates[0]
-
-
-def steps_before(optimizer: Optimizer) -> int:
-    """Return the number of steps in an optimiser's state: at least 1 if only moments tell."""
-    counts = [0]
-    for state in optimizer.state.values():
-        buffer = state.get("momentum_buffer")
-        moved = isinstance(buffer, Tensor) and bool(buffer.any())
-        counts.append(max(int(state.get("step", 0)), int(moved)))
-    return max(counts)

@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
 )
 
 from gleak.artifacts.protocol import CONSTANT, PLAIN
+from gleak.captures.kept_state import state_of, steps_before
 from gleak.captures.observed_optimizer import learning_rates, one_rate, optimizer_of
 from gleak.captures.observed_schedule import schedule_of
 from gleak.captures.round_folder import State
@@ -36,15 +37,18 @@ class ObservedTraining:
 
     Args:
         samples: from what the network takes to values in [0, 1]; None: samples are not kept.
+        state: that the optimiser kept from before the block, if samples are kept and it did.
     """
 
     samples: Samples | None = None
     optimizers: list[Optimizer] = field(default_factory=list)
     kept_state: bool = False
+    state: State | None = None
     rates: list[list[float]] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
     labels: list[Tensor] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    _network: nn.Module | None = None
     _depth: int = 0
     _fed: list[Tensor] = field(default_factory=list)
     _asked: list[Tensor] = field(default_factory=list)
@@ -97,7 +101,9 @@ class ObservedTraining:
         if not any(optimizer is each for each in self.optimizers):
             self.optimizers.append(optimizer)
             if not self.rates:
-                self.kept_state = bool(optimizer.state)
+                self.kept_state = steps_before(optimizer) > 0
+                if self.kept_state and self._network is not None:
+                    self.state = state_of(optimizer, self._network)
 
     def after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.rates.append(learning_rates(optimizer))
@@ -115,6 +121,7 @@ class ObservedTraining:
             return
         last = arguments[-1]
         if next(module.parameters(), None) is not None and isinstance(arguments[0], Tensor):
+            self._network = module
             self._fed.append(arguments[0].detach().cpu().clone())
         elif isinstance(last, Tensor) and last.dtype == torch.long and last.ndim == 1:
             self._asked.append(last.detach().cpu().clone())

@@ -4,6 +4,7 @@ before.safetensors           state dict that was broadcast
 client-<name>.safetensors    state dict of a client after training; its metadata may contain the
                              fields `RECORDED` of `gleak.clients.fedavg.CapturedUpdates`
 truth-<name>.safetensors     inputs and labels of that client, if they are known
+state-<name>.safetensors     state that its optimiser kept from earlier rounds, if it did
 
 State dicts are read from safetensors only, so that code in a file cannot run.
 """
@@ -46,7 +47,7 @@ RECORDED = (
 )
 """Fields of a client that the metadata of its file may have."""
 Arrays = dict[str, np.ndarray]
-CLIENT, TRUTH, SUFFIX = "client-", "truth-", ".safetensors"
+CLIENT, TRUTH, KEPT, SUFFIX = "client-", "truth-", "state-", ".safetensors"
 ROUND = "round-"
 PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
 State = Mapping[str, Tensor]
@@ -60,11 +61,14 @@ class Files:
         before: broadcast state dict.
         sent: for each client, its state dict after training, or its gradients by parameter.
         truth: for each client, its ``inputs`` and ``labels``; empty if unknown.
+        kept: for each client, the state of its optimiser (`gleak.captures.kept_state`); empty if
+            unknown.
     """
 
     before: Path
     sent: Sequence[Path]
     truth: Sequence[Path] = ()
+    kept: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,13 @@ class RoundFolder:
         """Return the path of a client's samples; `SpecError` for a bad name."""
         return self.path / f"{TRUTH}{checked_name('client', name)}{SUFFIX}"
 
+    def state(self, name: str) -> Path:
+        """Return the path of the state that a client's optimiser kept; see `truth`."""
+        return self.path / f"{KEPT}{checked_name('client', name)}{SUFFIX}"
+
     def check_new(self, name: str, before: State) -> None:
         """Check that a client that begins with a state can be added to the round."""
-        for path in (self.client(name), self.truth(name)):
+        for path in (self.client(name), self.truth(name), self.state(name)):
             if path.exists():
                 raise DataError(f"{path} already exists; choose another folder or client")
         if self.before.exists() and not _equal(read_state(self.before), before):
@@ -105,13 +113,19 @@ class RoundFolder:
                 f"{self.path}: no {CLIENT}*{SUFFIX}; give the folder of one round, as "
                 "gleak.capture and gleak.captures.frameworks.flower write it"
             )
-        truths = [path.with_name(f"{TRUTH}{path.name.removeprefix(CLIENT)}") for path in clients]
-        missing = [path for path in truths if not path.exists()]
-        if missing and missing != truths:
-            raise ArtifactError(
-                f"{missing[0]}: no such file, but other clients have one; add it, or remove all"
-            )
-        return Files(self.before, clients, [] if missing else truths)
+        truths, kept = (_beside(clients, kind) for kind in (TRUTH, KEPT))
+        return Files(self.before, clients, truths, kept)
+
+
+def _beside(clients: Sequence[Path], kind: str) -> list[Path]:
+    """Return the files of a kind beside those of all clients, or none."""
+    paths = [path.with_name(f"{kind}{path.name.removeprefix(CLIENT)}") for path in clients]
+    missing = [path for path in paths if not path.exists()]
+    if missing and missing != paths:
+        raise ArtifactError(
+            f"{missing[0]}: no such file, but other clients have one; add it, or remove all"
+        )
+    return [] if missing else paths
 
 
 def rounds_in(folder: Path) -> dict[int, RoundFolder]:

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import UNKNOWN, Private
+from gleak.captures.kept_state import training_before
 from gleak.captures.round_folder import State, described, is_dense, read_state
 from gleak.clients.fedavg import CapturedUpdates
+from gleak.clients.local_training import LocalTraining
 from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
 from gleak.data.base import DatasetSpec
@@ -55,11 +57,13 @@ class UpdateComparison:
             clients.
         fits: if they differ, optimisers with the rates that fit best, if they fit better than what
             is given, the one with the smallest error first.
+        state_known: False if the optimisers began with a state that is not known.
     """
 
     errors: tuple[float, ...]
     factor: float
     fits: tuple[Fit, ...] = ()
+    state_known: bool = True
 
     @property
     def error(self) -> float:
@@ -148,7 +152,11 @@ def _check_range(
 
 
 def compare_updates(
-    client: CapturedUpdates, network: nn.Module, update: Mapping[str, np.ndarray], truth: Private
+    client: CapturedUpdates,
+    network: nn.Module,
+    update: Mapping[str, np.ndarray],
+    truth: Private,
+    kept: Sequence[Path] = (),
 ) -> UpdateComparison:
     """Compare captured updates with those computed from the true samples.
 
@@ -160,13 +168,21 @@ def compare_updates(
         network: with the broadcast parameters, in evaluation mode; not changed.
         update: captured update by parameter, Shape (V, R, *shape).
         truth: true samples.
+        kept: for each client, the file of the state that its optimiser kept; empty if unknown.
+
+    Raises:
+        ArtifactError: such a state is not that of the optimiser.
     """
     captured = [
         {name: torch.from_numpy(value[victim]) for name, value in update.items()}
         for victim in range(len(truth.inputs))
     ]
+    if client.state == "kept":
+        before = [training_before(client, network, read_state(path), path) for path in kept]
+        found = _compare(captured, _computed(client, network, truth, before))
+        return replace(found, state_known=bool(kept))
     found = _compare(captured, _computed(client, network, truth))
-    if found.agrees or client.protocol.content == "gradient" or client.state == "kept":
+    if found.agrees or client.protocol.content == "gradient":
         return found
     others = [changed(client, {"optimizer": text}) for text in CANDIDATES]
     tried = [client, *(other for other in others if other != client)]
@@ -207,13 +223,19 @@ def _compare(captured: Sequence[State], computed: Sequence[State]) -> UpdateComp
     return UpdateComparison(errors, float(np.median([_factor(*pair) for pair in pairs])))
 
 
-def _computed(client: CapturedUpdates, network: nn.Module, truth: Private) -> list[State]:
-    """Compute the update of each client from its true samples."""
+def _computed(
+    client: CapturedUpdates,
+    network: nn.Module,
+    truth: Private,
+    kept: Sequence[LocalTraining] = (),
+) -> list[State]:
+    """Compute the update of each client from its true samples, and its kept state if known."""
     updates: list[State] = []
     for victim, (inputs, labels) in enumerate(zip(truth.inputs, truth.labels, strict=True)):
         samples = torch.from_numpy(inputs), torch.from_numpy(labels)
+        before = kept[victim] if kept else None
         with drawing_from(torch_stream(0, "client", victim)):
-            update = client.compute(deterministic_copy(client.run(network)), *samples)
+            update = client.repeat(deterministic_copy(client.run(network)), *samples, before)
         updates.append({name: value.detach() for name, value in update.items()})
     return updates
 

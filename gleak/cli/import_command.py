@@ -129,7 +129,7 @@ def _files(arguments: Namespace) -> dict[str, Files]:
         files = RoundFolder(arguments.round).files()
         if truth and files.truth:
             raise SpecError("--truth: the folder of --round contains it; leave it out")
-        return {name: Files(files.before, files.sent, truth or files.truth)}
+        return {name: Files(files.before, files.sent, truth or files.truth, files.kept)}
     if truth:
         raise SpecError("--truth: with --rounds, truth-<client>.safetensors is beside each client")
     rounds = rounds_in(arguments.rounds)

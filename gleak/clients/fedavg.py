@@ -17,7 +17,7 @@ from gleak.clients.gradient_descent import (
     descend,
     gradients,
 )
-from gleak.clients.local_training import epoch_batches, steps_of_epoch
+from gleak.clients.local_training import LocalTraining, epoch_batches, steps_of_epoch
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import FILE_NAME, Spec, parameter
@@ -162,7 +162,10 @@ class FedAvg(ClientSpec):
         labels: torch.Tensor,
         gradient: LocalGradient | None = None,
     ) -> Tensors:
-        descent = self._descend(model, inputs, labels, gradient)
+        return self._sent(model, self._descend(model, inputs, labels, gradient))
+
+    def _sent(self, model: torch.nn.Module, descent: Descent) -> Tensors:
+        """Return what a client sends after its steps; Shape (1, *shape)."""
         if self.sends == "gradient":
             return {name: value[None] for name, value in descent.mean_gradient.items()}
         before = dict(model.named_parameters())
@@ -174,14 +177,15 @@ class FedAvg(ClientSpec):
         inputs: torch.Tensor,
         labels: torch.Tensor,
         gradient: LocalGradient | None = None,
+        before: LocalTraining | None = None,
     ) -> Descent:
+        """Take the local steps; ``before`` is the training whose state was kept, if it is known."""
         protocol = self.protocol
         if protocol.mini_batch == protocol.batch_size:  # of a share, if clients are summed
             protocol = replace(protocol, mini_batch=len(inputs))
         samples = self._fed(inputs, protocol)
         targets = labels.repeat(len(samples) // len(inputs))
-        before = None
-        if self.state == "kept":
+        if self.state == "kept" and before is None:
             batches, earlier = self._batches(protocol, len(inputs)), self._fed(inputs, protocol)
             before = descend(model, earlier, targets, batches, protocol, gradient).training
         batches = self._batches(protocol, len(inputs))
@@ -307,6 +311,23 @@ class CapturedUpdates(FedAvg):
     @property
     def draw(self) -> tuple[object, ...]:
         return ("captured", self.capture)
+
+    def repeat(
+        self,
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        before: LocalTraining | None,
+    ) -> Tensors:
+        """Compute an update as `compute` does, with the state that the optimiser kept, if known.
+
+        Args:
+            model: with the broadcast parameters.
+            inputs: Shape (N, *shape).
+            labels: Shape (N).
+            before: training after which the state was kept; None: as `compute` assumes.
+        """
+        return self._sent(model, self._descend(model, inputs, labels, before=before))
 
     def check(self, dataset: DatasetSpec) -> None:
         """Accept any dataset, because no samples are drawn from it."""

@@ -22,8 +22,20 @@ from gleak.runtime.seeding import numpy_stream
 NORM = "largest L2 norm of an update; longer ones are scaled to it"
 
 
+class ClippedDifference(DefenseSpec):
+    """Base of defences that scale a difference of weights to a norm, unseen by the server."""
+
+    @property
+    def takes_differences(self) -> bool:
+        return True
+
+    @property
+    def clipping(self) -> Clipping:
+        return "update"
+
+
 @register("flower_clipping")
-class FlowerClipping(DefenseSpec):
+class FlowerClipping(ClippedDifference):
     """A longer update is scaled to a norm, as by the clipping mods of Flower's clients.
 
     This is what the server receives from clients with `fixedclipping_mod` or
@@ -43,14 +55,6 @@ class FlowerClipping(DefenseSpec):
 
     norm: float = parameter(1.0, NORM, unit="value sent", gt=0)
 
-    @property
-    def takes_differences(self) -> bool:
-        return True
-
-    @property
-    def clipping(self) -> Clipping:
-        return "update"
-
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
@@ -58,7 +62,7 @@ class FlowerClipping(DefenseSpec):
 
 
 @register("flower_local_dp")
-class FlowerLocalDP(DefenseSpec):
+class FlowerLocalDP(ClippedDifference):
     """The update is clipped, and Gaussian noise is added to every value (Flower's `LocalDpMod`).
 
     The deviation of the noise is sensitivity sqrt(2 ln(1.25 / delta)) / epsilon, the classical
@@ -82,14 +86,6 @@ class FlowerLocalDP(DefenseSpec):
     )
     epsilon: float = parameter(1.0, "stated epsilon of one round", gt=0)
     delta: float = parameter(1e-5, "stated delta of one round", gt=0, lt=1)
-
-    @property
-    def takes_differences(self) -> bool:
-        return True
-
-    @property
-    def clipping(self) -> Clipping:
-        return "update"
 
     @property
     def deviation(self) -> float:
@@ -121,7 +117,7 @@ class FlowerLocalDP(DefenseSpec):
 
 
 @register("flower_central_dp")
-class FlowerCentralDP(ClientGroup):
+class FlowerCentralDP(ClippedDifference, ClientGroup):
     """Updates are clipped, and noise is added to their mean, which is all that is observed.
 
     These are Flower's strategies for central differential privacy, with clipping by clients or by
@@ -166,14 +162,6 @@ class FlowerCentralDP(ClientGroup):
                 "half of it, by default clients / 20; raise that, or clients"
             )
         return self
-
-    @property
-    def takes_differences(self) -> bool:
-        return True
-
-    @property
-    def clipping(self) -> Clipping:
-        return "update"
 
     @property
     def mechanism(self) -> GaussianMechanism | None:

@@ -100,6 +100,18 @@ def test_an_unknown_defence_is_named_by_its_key(resolved: Resolve) -> None:
         study_of(resolved(defenses=["tok"]))
 
 
+FILTERS = ["flower_clipping", "flare_exclude+names=fc.bias", "flare_percentile", "flare_svt"]
+"""Of Flower's and FLARE's clients, beside `flower_local_dp`."""
+
+
+def test_filters_of_frameworks_are_defences_of_a_deployment(resolved: Resolve) -> None:
+    client = {"local_steps": 2, "local_lr": 0.1, "sends": "weights", "optimizer": "adam"}
+    used = "flower_local_dp+epsilon=100"
+    study = study_of(resolved(client=client, defense=used, defenses=FILTERS))
+    assert {str(cell.defense) for cell in cells_of(study, "deployed")} == {used}
+    assert [str(cell.defense) for cell in cells_of(study, "defenses")] == ["none", used, *FILTERS]
+
+
 def size(resolved: Resolved) -> Effort:
     return generate_study("mine", resolved).effort
 
@@ -143,5 +155,5 @@ def test_a_scale_is_a_size_whatever_it_takes(resolved: Resolve) -> None:
 
 def test_a_budget_that_is_too_small_is_refused_with_the_least(resolved: Resolve) -> None:
     deployment = resolved(budget={"minutes": 1e-4})
-    with pytest.raises(SpecError, match=r"budget.minutes: 0.0001 is too little: .*6 clients, 100"):
+    with pytest.raises(SpecError, match=r"budget.minutes: 0.0001 is too little: .*2 clients, 10 "):
         generate_study("mine", deployment)

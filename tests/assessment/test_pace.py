@@ -102,7 +102,7 @@ def test_what_measuring_took_counts_and_the_least_is_run_whatever_it_takes(
     deployment = resolved(**VARIED)
     measured = run(deployment, tmp_path, linear)
     spent = Pace(measured.timed, 1e6, RESULTS)
-    assert generate_study("mine", deployment, spent).effort == Effort(6, 100)
+    assert generate_study("mine", deployment, spent).effort == Effort(2, 10)
 
 
 def test_nothing_is_measured_twice_or_if_the_size_is_given(

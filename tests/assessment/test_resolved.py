@@ -26,9 +26,9 @@ def draw_images(folder: Path, classes: int = 2, each: int = 3) -> None:
             Image.fromarray(pixels).save(folder / "test" / str(name) / f"{number}.png")
 
 
-def capture(folder: Path, model: str = "lenet", name: str = "hand") -> None:
+def capture(folder: Path, model: str = "lenet", name: str = "hand", samples: int = 2) -> None:
     """A capture without true samples, of clients with two local steps."""
-    client = f"captured+victims=1+batch_size=2+local_steps=2+local_lr=0.1+capture={name}"
+    client = f"captured+victims=1+batch_size={samples}+local_steps=2+local_lr=0.1+capture={name}"
     spec = f"digits/{model}/captured+capture={name}/honest/{client}/none/invertgrad"
     target = folder / "data/captures" / name
     target.mkdir(parents=True)
@@ -50,6 +50,17 @@ def test_simulated_clients_follow_a_capture(resolved: Resolve, tmp_path: Path) -
     (tmp_path / "data/captures/hand/private.h5").touch()
     told = resolved(captures=["hand"])
     assert told.scored and told.unscored([attack]) == ()
+
+
+def test_clients_of_more_samples_than_the_test_split_has_are_of_training_samples(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    sizes = parse("dataset", "digits").sizes
+    capture(tmp_path, samples=sizes["test"] + 1)
+    assert resolved(captures=["hand"]).specs["client"].split == "train"
+    capture(tmp_path, name="large", samples=sizes["train"] + 1)
+    with pytest.raises(SpecError, match=f"client: .* the {sizes['train']} samples in the train"):
+        resolved(captures=["large"])
 
 
 @pytest.mark.parametrize(

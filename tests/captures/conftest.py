@@ -80,3 +80,17 @@ def elsewhere(tmp_path: Path) -> Elsewhere:
         save_file({"inputs": inputs, "labels": labels}, folder / f"truth-{victim}.safetensors")
     named = [[folder / f"{kind}-{v}.safetensors" for v in range(2)] for kind in ("after", "truth")]
     return Elsewhere(Files(folder / "before.safetensors", *named), network, truth, steps=2)
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return parse("model", MODEL).build(SHAPE, CLASSES)
+
+
+@pytest.fixture
+def truth() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.rand(SAMPLES, *SHAPE, generator=generator)
+    return inputs, torch.randint(CLASSES, (SAMPLES,), generator=generator)

@@ -25,7 +25,7 @@ def client(folder: Path, name: str, **fields: str) -> Path:
 def test_clients_are_in_the_order_of_their_names(tmp_path: Path) -> None:
     paths = [client(tmp_path, name) for name in ("b", "a")]
     files = RoundFolder(tmp_path).files()
-    assert files == Files(tmp_path / "before.safetensors", paths[::-1], [])
+    assert files == Files(tmp_path / "before.safetensors", paths[::-1], [], [])
     with pytest.raises(ArtifactError, match=r"no client-\*\.safetensors; give the folder of one"):
         RoundFolder(tmp_path / "captured").files()
     save_file(STATE, RoundFolder(tmp_path).truth("a"))

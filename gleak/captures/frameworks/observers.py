@@ -196,6 +196,8 @@ def write_round(
             recorded = training.fields()
             if (truth := training.truth()) is not None:
                 write_state(files.truth(client), truth)
+                if "state" in recorded and training.state is not None:
+                    write_state(files.state(client), training.state)
     write_state(files.before, before)
     write_state(files.client(client), after, recorded)
 

@@ -112,6 +112,18 @@ class CraftingSpec(Spec):
             IncompatibleError: names what the network lacks.
         """
 
+    def expected_share(self, model: ModelSpec, samples: int) -> float | None:
+        """Return the share of samples that its attack is expected to recover, by theory.
+
+        Args:
+            model: architecture that is crafted.
+            samples: number of samples of which an update is the sum.
+
+        Returns:
+            None if there is no theory.
+        """
+        return None
+
 
 @register("honest")
 class Honest(CraftingSpec):

@@ -91,14 +91,17 @@ class ModelSpec(Spec):
     """Base class of architectures; their parameters come from a training spec.
 
     ``first_layer`` is the kind of the layer that takes the samples unchanged, "unknown" if it can
-    only be found by building the network. ``user_defined`` is true if nothing is known of the
-    network before it is built.
+    only be found by building the network.
     """
 
     kind: ClassVar[str] = "model"
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image"})
     first_layer: ClassVar[FirstLayer] = "convolution"
-    user_defined: ClassVar[bool] = False
+
+    @property
+    def user_defined(self) -> bool:
+        """True if nothing is known of the network before it is built."""
+        return False
 
     @property
     def hidden_dense(self) -> bool | None:

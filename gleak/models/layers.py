@@ -32,6 +32,34 @@ class Normalisation(nn.Module):
         return (images - self.mean) / self.deviation
 
 
+CEILING = 0.01
+"""Largest output of a planted layer's neurons with sparse bins.
+
+The gradients of its weights, relative to the weights, are larger for a lower one: too low, and a
+step moves the bins; too high, and the difference of weights that a client sends is rounded away.
+"""
+
+
+class PlantedDense(nn.Module):
+    """Samples plus a dense network of them (see `gleak.models.planted`)."""
+
+    def __init__(self, values: int, bins: int, activation: str) -> None:
+        super().__init__()
+        self.enter = nn.Linear(values, bins)
+        self.activation = nn.ReLU() if activation == "relu" else nn.Hardtanh(0, CEILING)
+        self.leave = nn.Linear(bins, values)
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if a neuron is active between two bounds only."""
+        return isinstance(self.activation, nn.Hardtanh)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Map samples to samples; Shape (N, *shape), in and out."""
+        added: Tensor = self.leave(self.activation(self.enter(samples.flatten(1))))
+        return samples + added.view_as(samples)
+
+
 class Penalised(nn.Module, ABC):
     """Base class of layers that add a penalty on their inputs to the loss."""
 

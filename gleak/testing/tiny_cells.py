@@ -36,6 +36,7 @@ SMALL_MODELS = (
     "mlp+hidden=16+activation=relu",
     "vgg_small+width=8+hidden=24",
     "vgg_small+width=8+hidden=24+norm=batch",
+    "planted+model=lenet~width=4+bins=8",
 )
 
 

@@ -26,9 +26,9 @@ Record = dict[str, str]
 RESULTS = Path("results")
 CANDIDATES = {
     "dataset": ("digits", "photos", "breast_cancer"),
-    "model": ("lenet", "fc2", "lenet5", "vgg_small", "mlp", "vgg16", "resnet20"),
+    "model": ("lenet", "fc2", "lenet5", "vgg_small", "mlp", "vgg16", "resnet20", "planted"),
     "training": ("untrained", "central", "captured"),
-    "crafting": ("honest", "mkor", "fishing"),
+    "crafting": ("honest", "mkor", "fishing", "imprint", "trap_weights", "qbi"),
     "client": (
         *("fedsgd", "fedsgd+batch_size=4", "fedavg+local_steps=5", "fedsgd+loss=nll_raw"),
         *("epochs", "captured"),

@@ -7,6 +7,7 @@ register a class, and the plug-ins (`gleak.core.plugins`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -164,7 +165,14 @@ def _build(cls: type[Spec], fields: tuple[tuple[str, str], ...]) -> Spec:
     return build_spec(cls, dict(fields))
 
 
-def nested(kind: str) -> BeforeValidator:
+@dataclass(frozen=True)
+class NestedKind(BeforeValidator):
+    """Annotation of a field that is itself a spec of a kind."""
+
+    kind: str = ""
+
+
+def nested(kind: str) -> NestedKind:
     """Return the annotation of a field that is itself a spec of a kind."""
 
     def read(value: Any) -> Any:
@@ -175,4 +183,4 @@ def nested(kind: str) -> BeforeValidator:
         except SpecError as error:
             raise ValueError(str(error)) from None
 
-    return BeforeValidator(read)
+    return NestedKind(read, kind=kind)

@@ -258,7 +258,9 @@ def _describe_type(annotation: Any) -> str:
     if get_origin(annotation) in (Union, UnionType):
         return " | ".join(map(_describe_type, get_args(annotation)))
     if get_origin(annotation) is Annotated:
-        return _describe_type(get_args(annotation)[0])
+        described, *notes = get_args(annotation)
+        kinds = [note.kind for note in notes if hasattr(note, "kind")]
+        return f"any {kinds[0]}" if described is Spec and kinds else _describe_type(described)
     if isinstance(annotation, type) and issubclass(annotation, Spec):
         return getattr(annotation, "name", f"any {annotation.kind}")
     return getattr(annotation, "__name__", str(annotation))

@@ -115,8 +115,7 @@ class ImprintCrafting(CraftingSpec):
 def expected_alone(bins: int, samples: int) -> float:
     """Compute the expected share of samples that are alone in their bin, of equal probability.
 
-    Each of the other samples misses the bin with probability 1 - 1 / bins (Fowl et al. 2022, the
-    guarantee of section 3).
+    Each of the other samples misses the bin with probability 1 - 1 / bins (Fowl et al. 2022).
     """
     return float((1 - 1 / bins) ** (samples - 1))
 

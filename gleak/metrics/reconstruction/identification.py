@@ -9,6 +9,7 @@ import numpy as np
 from gleak.artifacts.dataset import Dataset
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.knowledge.loading import fingerprints
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
 from gleak.runtime.seeding import stream
 
@@ -19,9 +20,9 @@ SPLITS = ("test", "train")
 class Identification(MetricSpec):
     """Base of the metrics that need other samples of the true samples' classes.
 
-    These are drawn from both splits of the dataset, without those of the victim, by a stream of the
-    run's seed, the victim and the sample. Nothing that an attack does changes them. Of a class with
-    too few samples all are taken.
+    These are drawn from both splits of the dataset, without those that equal one of the victim's in
+    8 bits, by a stream of the run's seed, the victim and the sample. Nothing that an attack does
+    changes them. Of a class with too few samples all are taken.
     """
 
     modalities = frozenset({"image"})
@@ -45,15 +46,17 @@ class Identification(MetricSpec):
         dataset, seed = comparison.dataset, comparison.private.seed or 0
         assert dataset is not None
         pools = {label: _members(dataset, label) for label in np.unique(comparison.truth_labels)}
-        for victim, sample in np.ndindex(comparison.truth_labels.shape):
-            own, label = comparison.truth[victim], comparison.truth_labels[victim, sample]
-            order = stream(seed, "candidates", victim, sample).permutation(len(pools[label]))
-            # some of the first may be the victim's own
-            drawn = pools[label][order[: self.candidates - 1 + len(own)]]
-            others = _without(dataset, drawn, own)[: self.candidates - 1]
-            if not len(others):
-                raise MetricUnavailable(f"class {label} has no sample besides the victim's")
-            yield (victim, sample), others
+        prints = _Fingerprints(dataset)
+        for victim, labels in enumerate(comparison.truth_labels):
+            own = fingerprints(comparison.truth[victim])
+            for sample, label in enumerate(labels):
+                order = stream(seed, "candidates", victim, sample).permutation(len(pools[label]))
+                # some of the first may be the victim's own
+                drawn = pools[label][order[: self.candidates - 1 + len(own)]]
+                places = drawn[~np.isin(prints.at(drawn), own)][: self.candidates - 1]
+                if not len(places):
+                    raise MetricUnavailable(f"class {label} has no sample besides the victim's")
+                yield (victim, sample), _samples(dataset, places)
 
 
 @register("identified")
@@ -112,17 +115,34 @@ def _members(dataset: Dataset, label: int) -> np.ndarray:
     )
 
 
-def _without(dataset: Dataset, places: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Return the samples at some places that are not the victim's own, in their order.
+class _Fingerprints:
+    """Hashes of a dataset's samples, each computed when it is first needed."""
 
-    Shapes: places (n, 2), own (N, *shape), result (m, *shape).
-    """
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._hashes = [np.zeros(len(dataset.labels(split)), np.uint64) for split in SPLITS]
+        self._known = [np.zeros(len(hashes), bool) for hashes in self._hashes]
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """Return the hashes of the samples at some places, Shape (n, 2) to (n)."""
+        found = np.empty(len(places), np.uint64)
+        for number, split in enumerate(SPLITS):
+            hashes, known, own = self._hashes[number], self._known[number], places[:, 0] == number
+            positions = places[own, 1]
+            new = positions[~known[positions]]
+            if len(new):
+                hashes[new], known[new] = fingerprints(self._dataset.samples(split, new)), True
+            found[own] = hashes[positions]
+        return found
+
+
+def _samples(dataset: Dataset, places: np.ndarray) -> np.ndarray:
+    """Return the samples at some places, in their order; Shape (n, 2) to (n, *shape)."""
     samples = np.empty((len(places), *dataset.shape), dtype=np.float32)
     for number, split in enumerate(SPLITS):
         in_split = places[:, 0] == number
         samples[in_split] = dataset.samples(split, places[in_split, 1])
-    equal = (samples[:, None] == own).all(axis=tuple(range(2, own.ndim + 1)))
-    return samples[~equal.any(1)]
+    return samples
 
 
 def _standardised(images: np.ndarray) -> np.ndarray:

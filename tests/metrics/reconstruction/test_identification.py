@@ -78,6 +78,15 @@ def test_candidates_are_of_the_class_without_the_victims_and_do_not_depend_on_th
     assert len(set(sets)) == VICTIMS
 
 
+def test_samples_that_were_rescaled_are_no_candidates_beside_themselves(dataset: Dataset):
+    """A captured sample was normalised for the network, and back, with rounding."""
+    few = compare(dataset, label=1)
+    rounded = few.private.inputs * np.float32(1 + 1e-6)
+    assert not np.array_equal(rounded, few.private.inputs)
+    captured = replace(few, private=replace(few.private, inputs=rounded))
+    assert {len(others) for _, others in Identified().others(captured)} == {79}
+
+
 def test_a_small_class_is_used_whole_and_the_chance_follows(dataset: Dataset):
     few = compare(dataset, label=1)
     assert {len(others) for _, others in Identified().others(few)} == {79}

@@ -54,14 +54,15 @@ def values(annotation: Any, limits: tuple[Any, ...], depth: int) -> st.SearchStr
     if origin in (Union, UnionType):
         return st.one_of(*(values(option, limits, depth) for option in arguments))
     if issubclass(annotation, Spec):
-        return nested_specs(annotation, depth + 1)
+        kinds = [note.kind for note in (annotation, *limits) if hasattr(note, "kind")]
+        return nested_specs(annotation, kinds[0], depth + 1)
     simple = {bool: st.booleans(), str: WORDS, NoneType: st.none()}
     simple |= {int: integers(limits), float: floats(limits)}
     return simple[annotation]
 
 
-def nested_specs(base: type[Spec], depth: int) -> st.SearchStrategy[Spec]:
-    classes = [cls for cls in load(base.kind).values() if issubclass(cls, base)]
+def nested_specs(base: type[Spec], kind: str, depth: int) -> st.SearchStrategy[Spec]:
+    classes = [cls for cls in load(kind).values() if issubclass(cls, base)]
     if depth > 1:
         return st.sampled_from([cls() for cls in classes])
     return st.sampled_from(classes).flatmap(lambda cls: specs(cls, depth))

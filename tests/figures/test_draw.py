@@ -148,8 +148,9 @@ def test_a_figure_of_losses_is_drawn_from_the_knowledge_of_its_scale(
 
 
 def test_every_kind_of_figure_is_drawn_here():
-    """But those of membership inference, whose scores are others (test_roc.py)."""
-    assert {figure.name for figure in FIGURES.values()} == set(load("figure")) - {"roc"}
+    """But those whose scores are not of attacks (test_roc.py, test_diagonal.py)."""
+    of_others = {"roc", "diagonal"}
+    assert {figure.name for figure in FIGURES.values()} == set(load("figure")) - of_others
 
 
 def test_each_figure_has_its_own_published_values(

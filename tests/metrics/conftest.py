@@ -103,6 +103,7 @@ def make_comparison(
                 feature_groups=None if truth.ndim == 5 else np.arange(truth.shape[-1]) // 2,
                 embeddings=truth.reshape(victims, samples, -1),
                 drift=np.arange(victims) / 8,
+                epoch_change=np.arange(victims) / 4,
                 perturbation=np.arange(2 * victims).reshape(victims, 2) / 8,
                 sent_bytes=1000.0 + np.arange(2 * victims).reshape(victims, 2),
                 rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],

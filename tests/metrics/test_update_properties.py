@@ -20,6 +20,7 @@ from tests.metrics.subjects import changed
     ("name", "field", "values", "expected"),
     [
         ("drift", "drift", [0.25, 0.5], [0.25, 0.5]),
+        ("epoch_change", "epoch_change", [0.25, 0.5], [0.25, 0.5]),
         ("perturbation", "perturbation", [[0.25, 0.75], [2, 4]], [0.5, 3]),
         ("sent_kilobytes", "sent_bytes", [[1000.0, 3000.0], [500.0, 500.0]], [2, 0.5]),
     ],

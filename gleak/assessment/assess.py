@@ -77,17 +77,15 @@ class Assessment:
 
     def warnings(self) -> list[str]:
         """Return what in the description may not be meant so, or contradicts the captures."""
+        found = [*warnings(self.resolved)]
         minutes, allowed = self.generated.minutes, self.resolved.deployment.budget.minutes
-        slow = (
-            f"budget: this takes about {minutes:.2g} minutes, more than the {allowed:g} that are "
-            "allowed; vary less, or compare fewer defences"
-        )
+        if allowed is not None and minutes > allowed:
+            found.append(
+                f"budget: this takes about {minutes:.2g} minutes, more than the {allowed:g} that "
+                "are allowed; vary less, or compare fewer defences"
+            )
         disagree = [each for each in self.agreement if not each.agrees]
-        return [
-            *warnings(self.resolved),
-            *([slow] if allowed is not None and minutes > allowed else []),
-            *(f"capture {each.capture}: {each.text}" for each in disagree),
-        ]
+        return found + [f"capture {each.capture}: {each.text}" for each in disagree]
 
     def write(self) -> None:
         """Write the study, its configuration and a copy of the deployment."""

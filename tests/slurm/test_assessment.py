@@ -86,7 +86,8 @@ def test_it_ends_with_the_exit_code_and_the_report_of_a_run_without_slurm(
 ) -> None:
     alone = assess(tmp_path, "--cores", "1", environment={})
     assert submitted.code == alone.code == EXIT_FINDING, submitted.printed
-    found, expected = ({**each.report, "run": None} for each in (submitted, alone))
+    measured = {"run": None, "work": None}
+    found, expected = ({**each.report, **measured} for each in (submitted, alone))
     assert found == expected
     pd.testing.assert_frame_equal(submitted.scores, alone.scores, check_exact=True)
 

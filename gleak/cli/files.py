@@ -13,6 +13,7 @@ from gleak.cli.common import EXIT_FINDING
 from gleak.core.errors import SpecError
 from gleak.metrics.audits.alarms import AuditReport, run_audits
 from gleak.metrics.audits.base import Broadcast
+from gleak.metrics.audits.reference import read_reference
 from gleak.runtime.hub_weights import address, download, expected_digests
 from gleak.runtime.perceptual import BACKBONES, SQUEEZE, Net
 
@@ -46,21 +47,27 @@ def add_audit(command: ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
     text = "dataset.h5 with samples for the audits"
     command.add_argument("--data", type=Path, metavar="DATASET", help=text)
+    text = "model.h5, or architecture, that the parameters should be of; see gleak list model"
+    command.add_argument("--reference", metavar="FILE|ARCHITECTURE", help=text)
+    command.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def run_audit(arguments: Namespace) -> int:
-    report = audit_file(arguments.file, arguments.data)
-    print(report)
+    report = audit_file(arguments.file, arguments.data, arguments.reference)
+    print(report.to_json() if arguments.json else report)
     return EXIT_FINDING if report.alarms else 0
 
 
-def audit_file(parameters: Path, dataset: Path | None) -> AuditReport:
+def audit_file(parameters: Path, dataset: Path | None, reference: str | None = None) -> AuditReport:
     """Run every audit with its defaults on a ``parameters.h5`` or ``model.h5``.
 
-    Without a dataset, audits that need samples are not available, and torch is not imported.
+    Without a dataset, audits that need samples are not available, and torch is not imported unless
+    the reference is an architecture.
     """
     samples = None if dataset is None else Dataset.read(dataset)
-    return run_audits(Broadcast(Model.read(parameters), samples))
+    model = Model.read(parameters)
+    expected = None if reference is None else read_reference(reference, model)
+    return run_audits(Broadcast(model, samples, reference=expected))
 
 
 def add_weights(command: ArgumentParser) -> None:

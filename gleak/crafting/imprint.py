@@ -15,6 +15,7 @@ from gleak.crafting.base import CraftingSpec
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
 from gleak.models.planted import Planted
+from gleak.runtime.seeding import torch_stream
 
 
 @register("imprint")
@@ -36,6 +37,10 @@ class ImprintCrafting(CraftingSpec):
     ``strength`` bounds what the layer adds to the values of a sample, so that the model keeps its
     accuracy. Updates of several steps are differences of weights, in which it sets the size of the
     gradient relative to the weights (`gleak.models.layers.CEILING`).
+
+    ``noise`` hides that rows are equal: each weight is multiplied by 1 plus a normal value of this
+    deviation, minus the row's mean of these values, so that rows still measure brightness, with an
+    error that makes some samples change their order in the bins.
     """
 
     source = "Fowl et al. 2022 (Robbing the Fed)"
@@ -55,6 +60,9 @@ class ImprintCrafting(CraftingSpec):
     )
     strength: float = parameter(
         0.01, "most that is added to a value of a sample", unit="intensity", source="ours", gt=0
+    )
+    noise: float = parameter(
+        0.0, "noise in the rows relative to their weights, to hide them", source="ours", ge=0
     )
 
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
@@ -93,7 +101,9 @@ class ImprintCrafting(CraftingSpec):
         highest = CEILING * bins if planted.is_sparse else float((1 - edges[:-1]).sum())
         with torch.no_grad():
             gains = torch.from_numpy(scales).to(planted.enter.weight)
-            planted.enter.weight.copy_((gains / values)[:, None].expand(bins, values))
+            noise = torch.randn(bins, values, generator=torch_stream(seed, "crafting"))
+            factors = 1 + self.noise * (noise - noise.mean(1, keepdim=True))
+            planted.enter.weight.copy_((gains / values)[:, None] * factors.to(gains))
             planted.enter.bias.copy_(torch.from_numpy(-scales * edges[:-1]))
             planted.leave.weight.fill_(self.strength / highest)
             planted.leave.bias.zero_()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from gleak.metrics.audits.alarms import audits
 from tests.commands import Capture, fails
 
 MODEL = "mlp+hidden=16"
-SILENT = {"audit_bias", "audit_outliers"}
-"""Audits that have nothing to look at in it: it has four classes and no convolution."""
+SILENT = {"audit_bias", "audit_outliers", "audit_reference"}
+"""Audits with nothing to look at: it has four classes and no convolution, and no reference."""
 Simulate = Callable[..., Path]
 
 
@@ -70,7 +71,29 @@ def test_what_alarms_is_named_with_its_evidence(crafted: Path, capsys: Capture):
     assert "audit_parallel" in report.alarms
     assert str(report).splitlines()[-1].endswith(", ".join(report.alarms))
     silent = {r["audit"]: r for r in report.records if r["verdict"] == "not available"}
-    assert set(silent) == SILENT | {"audit_dominance", "audit_negligible"}
+    assert set(silent) == SILENT | {"audit_dominance", "audit_negligible", "audit_isolation"}
     for name in set(silent) - SILENT:
         assert silent[name]["statistic"] == ""
         assert "samples" in silent[name]["evidence"]
+
+
+def test_an_alarm_is_explained_in_a_sentence_and_as_json(crafted: Path, capsys: Capture):
+    assert main(["audit", str(crafted)]) == 3
+    sentences = [line for line in capsys.readouterr().out.splitlines() if "opposites, of" in line]
+    assert len(sentences) == 1
+    assert sentences[0].startswith("audit_parallel (")
+    assert main(["audit", str(crafted), "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert "audit_parallel" in said["alarms"]
+    assert said["audits"] == audit_file(crafted, None).records
+
+
+def test_layers_that_a_reference_does_not_have_alarm(
+    simulate: Simulate, tmp_path: Path, capsys: Capture
+):
+    planted = str(simulate(model=f"planted+model={MODEL.replace('+', '~')}") / "model.h5")
+    assert main(["audit", planted, "--reference", MODEL]) == 3
+    assert "planted.enter, planted.leave: not in mlp" in capsys.readouterr().out
+    assert audit_file(Path(planted), None, planted).records[-1]["verdict"] != "not available"
+    for reference, words in {"lenet": "another architecture", "nothing": "neither a file"}.items():
+        assert words in fails(capsys, "audit", planted, "--reference", reference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -31,7 +32,7 @@ ALARM = "alarm"
 
 @dataclass(frozen=True)
 class AuditReport:
-    """Name, verdict, worst layer, statistic, limit and evidence of each audit."""
+    """Name, verdict, worst layer, statistic, limit, evidence and meaning of each audit."""
 
     records: list[dict[str, str]]
 
@@ -44,9 +45,23 @@ class AuditReport:
         names = f": {', '.join(self.alarms)}" if self.alarms else ""
         verdict = f"{len(self.alarms)} of {len(self.records)} audits raise an alarm{names}"
         headings = [key for key in self.records[0] if any(record[key] for record in self.records)]
+        headings.remove("meaning")
         rows = [[record[key] for key in headings] for record in self.records]
         table = tabulate(rows, headings, tablefmt="simple", disable_numparse=True)
-        return f"{table}\n\n{verdict}"
+        return "\n\n".join([table, *self.explanations(), verdict])
+
+    def to_json(self) -> str:
+        """Return the alarms and all records as JSON."""
+        return json.dumps({"alarms": self.alarms, "audits": self.records}, indent=2)
+
+    def explanations(self) -> list[str]:
+        """Return one sentence for each alarm, which names the layer and says what it means."""
+        return [
+            f"{record['audit']}{layer}: {record['meaning']}"
+            for record in self.records
+            if record["verdict"] == ALARM
+            for layer in [f" ({record['worst layer']})" if record["worst layer"] else ""]
+        ]
 
 
 def run_audits(broadcast: Broadcast) -> AuditReport:
@@ -69,6 +84,7 @@ def run_audits(broadcast: Broadcast) -> AuditReport:
                 "statistic": statistic,
                 "limit": f"{audit.limit:g}",
                 "evidence": evidence,
+                "meaning": audit.meaning,
             }
         )
     return AuditReport(records)

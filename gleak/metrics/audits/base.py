@@ -23,6 +23,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.metrics.audits.client_gradients import measure_reach
+from gleak.metrics.audits.client_gradients import draw_batch, measure_reach
+from gleak.metrics.audits.reference import Reference
 from gleak.metrics.audits.weight_matrices import (
     Balanced,
     Reach,
@@ -114,6 +116,7 @@ class Broadcast:
         samples: Dataset | None = None,
         seed: int = 0,
         build: Callable[[], torch.nn.Module] | None = None,
+        reference: Reference | None = None,
     ) -> None:
         """Store the received parameters.
 
@@ -123,9 +126,11 @@ class Broadcast:
             seed: seed of the client's draw.
             build: returns a new network with the parameters, in evaluation mode; None: the
                 architecture is that of the model's spec.
+            reference: architecture that the client expects; None: it expects none.
 
         Raises:
-            IncompatibleError: the model does not accept these samples.
+            IncompatibleError: the model does not accept these samples, or the reference is another
+                architecture.
         """
         shape = tuple(model.input_shape.tolist())
         if samples is not None and (shape, model.classes) != (samples.shape, samples.classes):
@@ -135,6 +140,9 @@ class Broadcast:
                 "give the dataset of the model"
             )
         self.model, self.samples, self.seed, self._build = model, samples, seed, build
+        self.reference = reference
+        if reference is not None:
+            reference.added_layers(model)
         self._examined: dict[AuditSpec, list[Finding]] = {}
 
     @cached_property
@@ -160,6 +168,22 @@ class Broadcast:
                     )
                 )
         return layers
+
+    def layers_of_samples(self) -> list[Layer]:
+        """Return the dense layers with as many inputs as a sample has values.
+
+        Raises:
+            MetricUnavailable: samples are no images.
+        """
+        if self.model.modality != "image":
+            raise MetricUnavailable("it is about the intensities of images")
+        values = math.prod(map(int, self.model.input_shape))
+        return [layer for layer in self.layers if layer.dense and layer.weights.shape[1] == values]
+
+    def drawn_samples(self) -> NDArray:
+        """Return up to 128 of the client's samples; Shape (N, *shape)."""
+        assert self.samples is not None
+        return draw_batch(self.samples, REACH_SAMPLES, self.seed)[0]
 
     @property
     def has_samples(self) -> bool:
@@ -196,9 +220,13 @@ class ParametersMetricSpec(ScoreSpec):
 
 
 class AuditSpec(ParametersMetricSpec):
-    """Base of the audits: one statistic per layer, in units of its limit; above 1 is an alarm."""
+    """Base of the audits: one statistic per layer, in units of its limit; above 1 is an alarm.
+
+    ``meaning`` is what an alarm means, in one sentence to a client.
+    """
 
     unit = "limits"
+    meaning: ClassVar[str] = ""
 
     limit: float
 

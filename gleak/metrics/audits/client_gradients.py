@@ -62,6 +62,47 @@ def _along(logits: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
     return (logits * direction).sum()
 
 
+def draw_batch(data: Dataset, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw samples and their labels from the train split; Shape (N, *shape) and (N)."""
+    labels = data.labels("train")
+    chosen = stream(seed, "audited batch").permutation(len(labels))[:samples]
+    return data.samples("train", chosen), labels[chosen]
+
+
+def output_gradients(
+    network: torch.nn.Module, data: Dataset, samples: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Compute the gradient of each sample's cross-entropy by the outputs of dense layers.
+
+    Arguments are those of `measure_reach`.
+
+    Returns:
+        By name of the layer, of those that return one vector of each sample; Shape (K, N).
+    """
+    outputs: dict[str, torch.Tensor] = {}
+    hooks = []
+    for name, layer in network.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+
+            def keep(_: object, __: object, output: torch.Tensor, name: str = name) -> None:
+                outputs[name] = output.requires_grad_()
+
+            hooks.append(layer.register_forward_hook(keep))
+    inputs, labels = (torch.from_numpy(values) for values in draw_batch(data, samples, seed))
+    loss = torch.nn.functional.cross_entropy(network(inputs), labels.long(), reduction="sum")
+    for hook in hooks:
+        hook.remove()
+    vectors = {
+        name: values
+        for name, values in outputs.items()
+        if values.ndim == 2 and len(values) == len(labels)
+    }
+    gradients = torch.autograd.grad(loss, list(vectors.values()), materialize_grads=True)
+    return {
+        name: gradient.T.double().numpy() for name, gradient in zip(vectors, gradients, strict=True)
+    }
+
+
 def gradient_norms(
     network: torch.nn.Module, data: Dataset, samples: int, seed: int
 ) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,11 @@ class AuditSize(AuditSpec):
 
     source = (
         "MKOR section 2: checking the size of the FC layer; Fowl et al., Robbing the Fed (2022)"
+    )
+
+    meaning: ClassVar[str] = (
+        "A layer reads whole samples and another gives them back: such a pair is put in front "
+        "of a network to copy samples into the update."
     )
 
     limit: float = parameter(
@@ -66,6 +72,11 @@ class AuditBias(AuditSpec):
     do not determine the order of layers. Weights that no sample reaches do not count, unless none
     is reached. At least 5 classes are needed.
     """
+
+    meaning: ClassVar[str] = (
+        "The biases of some classes outweigh whatever the features say: the update is then "
+        "about the samples of few classes."
+    )
 
     limit: float = parameter(
         6.0, "value above which an alarm is raised", source="ours: above honest models", gt=0

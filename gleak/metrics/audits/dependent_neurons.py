@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,6 +45,11 @@ class AuditParallel(AuditSpec):
     are first compared in 64 random directions, and exactly if they are close to another one. At
     least 16 inputs and 4 outputs are needed.
     """
+
+    meaning: ClassVar[str] = (
+        "Neurons come in pairs of opposites, of which one is always active: together they copy "
+        "values of your samples exactly."
+    )
 
     limit: float = parameter(
         5e-4, "share above which an alarm is raised", source="ours: above honest models", gt=0
@@ -109,6 +116,10 @@ class AuditSpectrum(AuditSpec):
     """
 
     source = "Marchenko and Pastur 1967, the lower edge of the spectrum"
+    meaning: ClassVar[str] = (
+        "Neurons depend on each other in pairs, as where values of your samples are copied; "
+        "training does not leave such pairs."
+    )
 
     limit: float = parameter(
         0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from gleak.core.registry import register
@@ -30,6 +32,10 @@ class AuditDominance(AuditSpec):
     """
 
     source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
+    meaning: ClassVar[str] = (
+        "A few of your samples make up nearly the whole update, so that it shows them and not "
+        "an average of your data."
+    )
 
     limit: float = parameter(
         8.0, "value above which an alarm is raised", source="ours: between honest and fished", gt=0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from gleak.core.registry import register
@@ -35,6 +37,10 @@ class AuditZeros(AuditSpec):
     """
 
     source = "ours, for MKOR section 2: whether the majority of weights are 0 in each layer"
+    meaning: ClassVar[str] = (
+        "Single weights among zeros lead values through the network unmixed, so that they "
+        "reach the update as they are."
+    )
 
     limit: float = parameter(
         0.5, "share above which an alarm is raised", source="MKOR section 2", gt=0
@@ -71,6 +77,11 @@ class AuditColumns(AuditSpec):
     lines with fewer than 32 nonzero weights, are skipped.
     """
 
+    meaning: ClassVar[str] = (
+        "Neurons pass on one value each instead of a mixture: values of your samples reach the "
+        "update as they are."
+    )
+
     limit: float = parameter(
         2e-3, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
@@ -100,6 +111,11 @@ class AuditOutliers(AuditSpec):
     One filter per layer may occur by chance. Filters with fewer than 32 nonzero weights are
     skipped.
     """
+
+    meaning: ClassVar[str] = (
+        "Filters copy the image instead of mixing its pixels, so that later layers, and the "
+        "update, contain it."
+    )
 
     limit: float = parameter(
         0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0
@@ -132,6 +148,11 @@ class AuditNegligible(AuditSpec):
     gap, so samples are needed. Layers without influence on the logits of the samples, or with fewer
     than 1,000 audited weights, are skipped.
     """
+
+    meaning: ClassVar[str] = (
+        "Many weights are practically zero and none are merely small: noise was written over "
+        "them, to hide that paths through the network were cut."
+    )
 
     limit: float = parameter(
         0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0

@@ -21,7 +21,10 @@ from tests.metrics.subjects import model_of
 Parameters = dict[str, np.ndarray]
 Craft = Callable[[Parameters, np.random.Generator], None]
 AUDITS = {audit.name: audit for audit in audits()}
-OF_PARAMETERS = sorted(set(AUDITS) - {"audit_dominance", "audit_negligible"})
+OF_THE_CLIENT = {"audit_dominance", "audit_negligible", "audit_isolation", "audit_reference"}
+OF_SAMPLES = {"audit_direction", "audit_balance", "audit_activity"}
+"""Audits that need samples or a reference, and audits of layers that take samples."""
+OF_PARAMETERS = sorted(set(AUDITS) - OF_THE_CLIENT - OF_SAMPLES)
 WIDTHS = {
     "0": (32, 3, 3, 3),
     "2": (64, 32, 3, 3),

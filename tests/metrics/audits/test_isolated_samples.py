@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from gleak.artifacts.dataset import Dataset
+from gleak.core.registry import parse
+from gleak.metrics.audits.base import Broadcast
+from gleak.metrics.audits.client_gradients import draw_batch, output_gradients
+from gleak.metrics.audits.isolated_samples import AuditIsolation, isolating
+from gleak.metrics.base import MetricUnavailable
+from gleak.models.broadcast import load_network
+from tests.metrics.subjects import fresh_model, train_split
+
+SHAPE, CLASSES = (3, 8, 8), 10
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    """Noise of different brightness."""
+    random = np.random.default_rng(0)
+    levels = random.normal(121, 25, (64, 1, 1, 1))
+    pixels = np.clip(levels + random.normal(0, 60, (64, *SHAPE)), 0, 255)
+    return train_split(pixels, CLASSES)
+
+
+def test_neurons_that_single_out_a_sample_are_counted():
+    """Of cumulative bins, the last alone, and of each pair of neighbours the difference."""
+    slopes = np.array([0.5, -1.0, 2.0, 3.0])
+    bins = np.triu(np.ones((4, 4))) * slopes
+    assert isolating(bins) == (1, 2)  # where two samples are left, no ratio is the median
+    alone = np.array([[0, 0, 1.0, 0], [1, 0, 0, 1e-5], [1, 2, 3, 4], [4, 1, 2, 2]])
+    assert isolating(alone) == (2, 0)
+    assert isolating(np.zeros((5, 3))) == (0, 0)
+
+
+def test_output_gradients_are_those_of_biases_sample_by_sample(data: Dataset):
+    model = fresh_model("fc2+hidden=20", SHAPE, CLASSES)
+    network = load_network(model, "it")
+    found = output_gradients(network, data, 5, 0)
+    inputs, labels = (torch.from_numpy(values) for values in draw_batch(data, 5, 0))
+    for at in range(5):
+        network.zero_grad()
+        functional.cross_entropy(network(inputs[at : at + 1]), labels[at : at + 1]).backward()
+        for name, values in found.items():
+            expected = network.get_parameter(f"{name}.bias").grad
+            np.testing.assert_allclose(values[:, at], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "crafting", "found"),
+    [("fc2", "honest", False), ("planted+model=fc2", "imprint", True), ("fc2", "qbi", True)],
+)
+def test_crafted_layers_single_out_samples(model: str, crafting: str, found: bool, data: Dataset):
+    honest = fresh_model(model, SHAPE, CLASSES)
+    crafted = parse("crafting", crafting).craft(honest, 0).model
+    assert AuditIsolation().alarms(Broadcast(crafted, data)) == found
+
+
+def test_samples_are_needed():
+    with pytest.raises(MetricUnavailable, match="samples"):
+        AuditIsolation().measure(Broadcast(fresh_model("fc2", SHAPE, CLASSES)))

@@ -23,6 +23,7 @@ from gleak.defenses.base import NoDefense
 from gleak.figures.statistics import VICTIM, select
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.score_table import OK, UNAVAILABLE
+from gleak.models.planted import Planted
 from gleak.studies.cell import TRUTH, Cell
 
 LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
@@ -381,11 +382,23 @@ def threat_model(resolved: Resolved, effort: Effort) -> list[Fact]:
     return _facts(texts)
 
 
+def may_be_planted(resolved: Resolved) -> bool:
+    """Return True if a planted layer would suit the deployment's samples, and it has none."""
+    model, dataset = resolved.specs["model"], resolved.specs["dataset"]
+    return not isinstance(model, Planted) and getattr(dataset, "modality", "") == "image"
+
+
 def _untried(resolved: Resolved, choice: AttackChoice, effort: Effort) -> Iterator[str]:
     """Yield what this assessment, unlike others, says nothing about."""
     deployment = resolved.deployment
     if deployment.attacker.kind == "honest_but_curious":
         yield "A server that crafts the parameters that it broadcasts (attacker: crafting_server)."
+    elif may_be_planted(resolved):
+        yield (
+            "A server that may also choose the network: a layer planted in front of it (model: "
+            "planted+model=NAME) lets imprint, trap_weights and qbi read single samples off sums. "
+            "A client finds such a layer by gleak audit --reference NAME."
+        )
     if not resolved.varied:
         yield (
             "Other batch sizes, local steps, networks and rounds of training than those of the "

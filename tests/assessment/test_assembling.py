@@ -12,6 +12,7 @@ from gleak.assessment.adequacy import Adequacy
 from gleak.assessment.assembling import (
     Exposed,
     captured_rounds,
+    may_be_planted,
     members,
     named_labels,
     strongest,
@@ -144,3 +145,9 @@ def test_summed_updates_are_those_of_several_clients(resolved: Resolve) -> None:
     groups = {each.name: each.text for each in facts if each.name.startswith("client under")}
     assert list(groups) == [f"client under {summed}"]
     assert groups[f"client under {summed}"].startswith("2 clients")
+
+
+def test_a_planted_layer_is_named_where_it_would_suit(resolved: Resolve) -> None:
+    assert may_be_planted(resolved(model="lenet"))
+    assert not may_be_planted(resolved(model="planted+model=lenet"))
+    assert not may_be_planted(resolved(model="mlp", data="breast_cancer"))

@@ -44,17 +44,11 @@ NAMES = [audit.name for audit in audits()]
 DATASET = "cifar10+size=32"
 PLANTED, FC2 = "planted+model=lenet~activation=relu", "fc2"
 DEGREES = {
-    "imprint": [(PLANTED, f"+noise={noise}") for noise in (0, 0.1, 0.3, 1, 3, 10)],
-    "trap_weights": [
-        *((PLANTED, f"+factor={factor}") for factor in (0.9, 0.95, 0.97, 0.99)),
-        *((FC2, f"+factor={factor}") for factor in (0.9, 0.95, 0.97, 0.99)),
-    ],
-    "qbi": [
-        *((PLANTED, f"+batch_size={size}") for size in (2, 4, 8, 16, 64, 256)),
-        *((FC2, f"+batch_size={size}") for size in (2, 4, 8, 16, 64, 256)),
-    ],
-    "mkor": [(VGG, ""), (VGG, "+hiding=naive"), (VGG, "+sink=4"), (VGG, "+cover=0.1")],
-    "fishing": [(VGG, ""), (FC2, ""), (VGG, "+bias=10"), (FC2, "+bias=10"), (FC2, "+bias=3")],
+    "imprint": [(PLANTED, f"+noise={noise}") for noise in (0, 0.3, 1, 1.5, 2)],
+    "trap_weights": [(PLANTED, ""), *((FC2, f"+factor={each}") for each in (0.9, 0.95, 0.99))],
+    "qbi": [(PLANTED, ""), *((FC2, f"+batch_size={size}") for size in (4, 16, 64, 256))],
+    "mkor": [(VGG, ""), (VGG, "+hiding=naive"), (VGG, "+sink=4")],
+    "fishing": [(VGG, ""), (FC2, ""), (FC2, "+bias=10")],
 }
 """Architectures and fields of each crafting."""
 CLOSED_FORM = ("imprint", "trap_weights", "qbi")

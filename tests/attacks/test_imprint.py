@@ -54,6 +54,16 @@ def test_sparse_bins_stay_apart_in_several_steps(make_case: Make) -> None:
     assert (errors[single] < 1e-3).all()
 
 
+def test_noise_hides_that_rows_are_equal_but_they_still_measure_brightness() -> None:
+    network = parse("model", MODEL).build((3, 16, 16), 10)
+    ImprintCrafting(noise=1.0).craft_network(network, (3, 16, 16), 10, 0)
+    rows = network.planted.enter.weight.detach().double()
+    torch.testing.assert_close(rows.sum(1), torch.ones(64).double(), atol=1e-4, rtol=0)
+    units = rows / rows.norm(dim=1, keepdim=True)
+    cosines = (units @ units.T)[~torch.eye(64, dtype=torch.bool)]
+    assert cosines.mean() == pytest.approx(0.5, abs=0.03)  # 1 / (1 + noise ** 2)
+
+
 def test_a_bin_without_the_biases_gradient_gives_the_sample_by_its_brightness() -> None:
     sample = torch.linspace(0.2, 0.6, 12)
     weight = torch.stack([-3e-6 * sample, torch.zeros(12)])[None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -18,6 +19,7 @@ from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import SquaredError
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
+from gleak.attacks.shadow_clients import errors, shadow_clients
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -31,11 +33,15 @@ CLOSE = 1e-2
 """Squared error, relative to the update's mean square, below which exact samples are searched."""
 POLISH, FINISH = 200, 1200
 """Largest numbers of evaluations of the search from the best candidate, and of the exact one."""
+NOISY = 0.1
+"""Squared error, relative to the update's mean square, above which a batch's candidates are chosen
+by a shadow client."""
 SELECTED = "the best of the searches, with the whole budget"
 POLISHED = "the most probable samples from there"
 FINISHED = "exact samples from there"
 EXACT = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
 """Parts of the search for exact samples."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,10 @@ class Best(AttackSpec):
     2. `map` searches from grey images. Other attacks that search share the budget equally, if there
        are several, and the best of them is run once more with all of it.
     3. If one of these found a better candidate, the searches of the first step start from it.
+
+    Where noise hides most of a batch's update, the criterion can be misled: the search explains
+    noise. Then the same is done for a shadow client of each, whose samples the attacker drew
+    (`gleak.attacks.shadow_clients`), and the candidate is chosen of what recovers these best.
 
     A candidate that explains the update up to rounding ends the search, if at least as many values
     were sent as the samples have.
@@ -170,6 +180,33 @@ class Best(AttackSpec):
 
     def _attacked(self, proposals: Sequence[Proposal], observation: Observation) -> Reconstruction:
         """Run attacks on victims all of which they suit."""
+        candidates = self._searched(proposals, observation)
+        is_choice = any(one.in_closed_form for one in proposals)
+        rows = self._doubtful(candidates)
+        if is_choice and len(rows):
+            log.info("%d victims: shadow clients, with as much noise", len(rows))
+            posterior, best = candidates.posterior.keep(rows), candidates.best.keep(rows)
+            known, samples = shadow_clients(posterior, best)
+            shadows = self._searched(proposals, known)
+            candidates.evaluations[rows] += shadows.evaluations
+            for row, listed, truth in zip(rows, shadows.listed, samples, strict=True):
+                candidates.choose_by(errors(listed, truth), row)
+        return candidates.reconstruction()
+
+    def _doubtful(self, candidates: Candidates) -> np.ndarray:
+        """Return the victims with a batch of images of which noise hides more than a part.
+
+        Shape (W), indices. Updates in a code, or of which a part was sent, have other errors.
+        """
+        posterior, observation = candidates.posterior, candidates.posterior.observation
+        problem, protocol = posterior.problem, observation.protocol
+        coded = problem.sent or problem.cells or problem.bases or protocol.pruning
+        if observation.batch_size == 1 or observation.modality != "image" or coded:
+            return np.array([], dtype=int)
+        return np.flatnonzero(np.isfinite(candidates.error) & (candidates.error > NOISY))
+
+    def _searched(self, proposals: Sequence[Proposal], observation: Observation) -> Candidates:
+        """Run attacks on victims all of which they suit, and compare them by the criterion."""
         candidates, closed = self._exact(proposals, observation)
         for one in proposals:
             if not one.suits:
@@ -183,7 +220,7 @@ class Best(AttackSpec):
                 candidates.run(one.attack, one.reason)
         self._search(candidates, [one for one in proposals if one.shares_budget], observation)
         self._polish(candidates, np.flatnonzero(candidates.chosen != before))
-        return candidates.reconstruction()
+        return candidates
 
     def _exact(
         self, proposals: Sequence[Proposal], observation: Observation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -20,6 +20,10 @@ NOT_RUN = "not run: the chosen candidate explains everything that was sent"
 JOINED = "with samples of another candidate"
 LEAST_GAIN = 1.0
 """Least decrease of the criterion, in nats, for which samples are exchanged."""
+MARGIN = 0.5
+"""Difference of errors, in dB, below which two stages are taken for equally good."""
+Stage = tuple[str, str]
+"""Attack and reason of a candidate."""
 log = logging.getLogger(__name__)
 
 
@@ -195,6 +199,29 @@ class Candidates:
                 for name, value in vars(self.best).items():
                     value[row] = getattr(batch, name)[place]
 
+    def choose_by(self, errors: Mapping[Stage, float], row: int) -> None:
+        """Choose the best candidate of one victim by its stages' errors, in dB.
+
+        Of stages within `MARGIN` of the least error, the candidate of least criterion.
+        """
+        listed = self.listed[row]
+        known = {
+            place: errors[stage(one)]
+            for place, one in enumerate(listed)
+            if stage(one) in errors and np.isfinite(one.criterion)
+        }
+        if known:
+            least = min(known.values()) + MARGIN
+            near = [place for place, error in known.items() if error <= least]
+            self._choose(row, min(near, key=lambda place: listed[place].criterion))
+
+    def _choose(self, row: int, place: int) -> None:
+        one = self.listed[row][place]
+        self.converged[row] &= place == self.chosen[row]
+        self.chosen[row] = place
+        for name, value in vars(self.best).items():
+            value[row] = getattr(one, name)
+
     def reconstruction(self) -> Reconstruction:
         """Return the best candidates, and the list of all.
 
@@ -216,6 +243,11 @@ class Candidates:
             evaluations=self.evaluations,
             objective=self.best.criterion,
         ).with_candidates(listed)
+
+
+def stage(candidate: Candidate) -> Stage:
+    """Return the stage of an ensemble that a candidate is of."""
+    return candidate.attack, candidate.reason
 
 
 def filled(inputs: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

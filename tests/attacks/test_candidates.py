@@ -15,6 +15,7 @@ from gleak.attacks.base import MID_GREY
 from gleak.attacks.candidates import (
     JOINED,
     LEAST_GAIN,
+    MARGIN,
     NOT_RUN,
     Batch,
     Candidates,
@@ -255,3 +256,23 @@ def test_without_any_candidate_there_is_no_result_and_nothing_to_polish() -> Non
 def test_samples_of_another_shape_are_refused() -> None:
     with pytest.raises(GleakError, match=r"found samples of shape \(3, 3\), and clients have"):
         candidates_of().consider(["a"] * 2, "run", BOTH, reconstruction(TRUTH[:, 1:]))
+
+
+def test_the_candidate_of_the_stage_of_least_error_is_chosen_whatever_its_criterion() -> None:
+    candidates = Candidates(Known())
+    for name, distance in [("near", 0.01), ("second", 0.02), ("far", 0.05), ("unknown", 0.0)]:
+        candidates.consider([name] * 2, "", np.arange(2), reconstruction(TRUTH + distance))
+    assert [candidates.listed[row][candidates.chosen[row]].attack for row in (0, 1)] == [
+        "unknown"
+    ] * 2
+    errors = {("far", ""): -20.0, ("near", ""): -15.0, ("second", ""): -20.0 + MARGIN / 2}
+    candidates.choose_by(errors, 1)
+    found = candidates.reconstruction()
+    chosen = [next(one for one in found.candidates(row) if one.chosen) for row in (0, 1)]
+    assert [one.attack for one in chosen] == ["unknown", "second"]
+    np.testing.assert_array_equal(found.inputs[1], chosen[1].inputs)
+    assert found.objective is not None
+    assert found.objective[1] == chosen[1].criterion
+    assert found.converged.tolist() == [True, False]
+    candidates.choose_by({("not listed", ""): -30.0}, 1)
+    assert candidates.listed[1][candidates.chosen[1]].attack == "second"

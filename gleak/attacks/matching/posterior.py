@@ -77,6 +77,20 @@ class Posterior:
         given = torch.from_numpy(labels)[:, None]
         return objective_of(self.problem, self.points(inputs), given)[:, 0].cpu().numpy()
 
+    def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> dict[str, torch.Tensor]:
+        """Compute the mean gradients of samples, Shape (V, N, ...), with labels, (V, N).
+
+        Shape (V, *shape) each.
+        """
+        stated = with_labels(self.problem, torch.from_numpy(labels))
+        points = self.points(inputs)
+        pieces = stated.gradients(
+            stated.network_inputs(points).requires_grad_(),
+            stated.soft_labels(points),
+            stated.observed,
+        )
+        return {piece.name: piece.formed().gradient.detach() for piece in pieces}
+
     @cached_property
     def determined(self) -> np.ndarray:
         """True if at least as many values were sent as the samples have; Shape (V), a mask."""

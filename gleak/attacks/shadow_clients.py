@@ -1,0 +1,100 @@
+"""Shadow clients: what an attack recovers of samples that the attacker drew, and so knows.
+
+A criterion computed from what was sent can be misled where noise hides most of a batch's update:
+the search then explains noise. How near each candidate comes to the samples is measured where they
+are known, on clients that the attacker simulates with the same network, protocol and noise, as
+attacks on membership train shadow models (Shokri et al. 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gleak.artifacts.protocol import Clipping
+from gleak.artifacts.reconstruction import Candidate
+from gleak.attacks.candidates import Batch, Stage, assigned, stage
+from gleak.attacks.matching.distances import total
+from gleak.attacks.matching.pieces import FLOOR, rows
+from gleak.attacks.matching.posterior import Posterior
+from gleak.attacks.matching.priors import image_prior
+from gleak.attacks.observation import Observation
+from gleak.core.lazy import torch
+from gleak.runtime.seeding import torch_stream
+
+Values = Mapping[str, "torch.Tensor"]
+"""By parameter, Shape (V, ...)."""
+PURPOSE = "shadow clients"
+
+
+def shadow_clients(posterior: Posterior, best: Batch) -> tuple[Observation, np.ndarray]:
+    """Simulate one client for each victim, with images drawn from the prior of natural images.
+
+    It has the labels of the best candidate. Its gradient is as long as that of the candidate that
+    fits what was sent, if clients clip, and has normal noise, in each parameter of the size that
+    the candidate leaves unexplained.
+
+    Args:
+        posterior: of V victims whose updates were sent whole, and in no code.
+        best: candidates for them.
+
+    Returns:
+        What a server observes, and the samples in [0, 1], Shape (V, N, ...).
+    """
+    observation, problem = posterior.observation, posterior.problem
+    prior = image_prior(observation)
+    assert prior is not None, "clients have images"
+    streams = [torch_stream(observation.seed, PURPOSE, each) for each in observation.victim_ids]
+    codes = torch.stack([torch.randn(problem.values, generator=each) for each in streams])
+    images = prior.coloured(codes.to(problem.like).view(-1, len(prior.mean)))
+    samples = images.clamp(0, 1).view(-1, *problem.shape)
+    found, drawn = (
+        posterior.gradients(inputs, best.labels) for inputs in (best.inputs, samples.cpu().numpy())
+    )
+    clipping, update = observation.protocol.clipping, {}
+    fitted = _ratios(_products(problem.observed, found), _products(found, found), clipping)
+    longer = _ratios(_products(found, found), _products(drawn, drawn), clipping)
+    for name, sent in problem.observed.items():
+        residual = rows(sent) - fitted[name] * rows(found[name])
+        noise = torch.stack([torch.randn(residual.shape[1], generator=each) for each in streams])
+        size = residual.square().mean(1, keepdim=True).sqrt()
+        whole = fitted[name] * longer[name].sqrt() * rows(drawn[name]) + size * noise.to(size)
+        update[name] = (observation.protocol.update_scale * whole).view_as(sent)[:, None]
+    return replace(observation, update=update), samples.cpu().numpy()
+
+
+def _products(first: Values, second: Values) -> Values:
+    """Compute the inner product of two gradients in each parameter; Shape (V, 1) each."""
+    return {
+        name: (rows(value) * rows(second[name])).sum(1, keepdim=True)
+        for name, value in first.items()
+    }
+
+
+def _ratios(over: Values, under: Values, clipping: Clipping | None) -> Values:
+    """Divide by parameter, or the sums, as clients clip them; 1 if they do not; Shape (V, 1)."""
+    if clipping is None:
+        return {name: torch.ones_like(value) for name, value in over.items()}
+    if clipping == "update":
+        over, under = (dict.fromkeys(each, total([*each.values()])) for each in (over, under))
+    return {name: (over[name] / under[name].clamp_min(FLOOR)).clamp_min(0) for name in over}
+
+
+def errors(candidates: Sequence[Candidate], samples: np.ndarray) -> dict[Stage, float]:
+    """Compute the mean error of each stage that proposed samples to one client, in dB.
+
+    Args:
+        candidates: of the client.
+        samples: its own; Shape (N, ...).
+    """
+    found = {stage(one): one.inputs for one in candidates if one.inputs is not None}
+    wrong = {
+        name: (inputs[assigned(samples, inputs)].clip(0, 1) - samples).reshape(len(samples), -1)
+        for name, inputs in found.items()
+    }
+    return {
+        name: float(np.mean(10 * np.log10(np.square(each).mean(1) + FLOOR)))
+        for name, each in wrong.items()
+    }

@@ -1,0 +1,131 @@
+"""Shadow clients: what a server would observe of samples that the attacker drew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gleak
+from gleak.api.attack_setting import Setting
+from gleak.api.given_specs import client_of
+from gleak.api.user_network import examine, prepared_copy
+from gleak.artifacts.protocol import Clipping
+from gleak.artifacts.reconstruction import Candidate
+from gleak.attacks.best import Best
+from gleak.attacks.candidates import Batch
+from gleak.attacks.map import MAP
+from gleak.attacks.matching.posterior import Posterior
+from gleak.attacks.observation import Observation
+from gleak.attacks.shadow_clients import errors, shadow_clients
+from tests.attacks.cases import natural_images
+
+SHAPE, SAMPLES, NOISE = (3, 8, 8), 4, 0.02
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def in_noise(client: str, clipping: Clipping | None, factor: float) -> tuple[Posterior, Batch]:
+    """Return the posterior of a client whose update has a factor and noise, and its samples."""
+    inputs, labels = natural_images(SAMPLES, SHAPE), torch.arange(SAMPLES) + 3
+    draws = torch.Generator().manual_seed(1)
+    sent = gleak.compute_update(network(), inputs, labels, client=client)
+    values = {
+        name: (factor * value + NOISE * torch.randn(value.shape, generator=draws)).numpy()
+        for name, value in sent.items()
+    }
+    copied = prepared_copy(network())
+    setting = Setting(copied, SHAPE, examine(copied, SHAPE), client_of(client, SAMPLES))
+    seen = setting.observe(Best(), setting.update(values, {}), {}, {}, 0)
+    seen = replace(seen, protocol=replace(seen.protocol, clipping=clipping))
+    truth = Batch(inputs[None].numpy(), labels[None].numpy(), np.zeros(1))
+    return Posterior.of(seen, MAP().parts()), truth
+
+
+def gradients(seen: Observation) -> dict[str, np.ndarray]:
+    return {name: value[0, 0].numpy() for name, value in seen.update.items()}
+
+
+@pytest.mark.parametrize("client", ["fedsgd", "fedavg+local_steps=2+mini_batch=2+local_lr=0.01"])
+def test_its_update_is_that_of_the_samples_with_noise_of_the_same_size(client: str) -> None:
+    posterior, truth = in_noise(client, None, 1.0)
+    seen, samples = shadow_clients(posterior, truth)
+    own = gleak.compute_update(
+        network(), torch.from_numpy(samples[0]), torch.from_numpy(truth.labels[0]), client=client
+    )
+    for name, sent in gradients(seen).items():
+        noise = sent - own[name].numpy()
+        assert noise.std() == pytest.approx(NOISE, rel=4 / np.sqrt(2 * min(noise.size, 200)))
+        assert abs(noise.mean()) < 4 * NOISE / np.sqrt(noise.size)
+
+
+@pytest.mark.parametrize("clipping", ["update", "parameter"])
+def test_where_clients_clip_its_gradient_is_as_long_as_that_of_the_victim(
+    clipping: Clipping,
+) -> None:
+    posterior, truth = in_noise("fedsgd", clipping, 100.0)
+    seen, samples = shadow_clients(posterior, truth)
+    inputs, labels = torch.from_numpy(samples[0]), torch.from_numpy(truth.labels[0])
+    own = gleak.compute_update(network(), inputs, labels)
+    sent, victim = gradients(seen), gradients(posterior.observation)
+    for name, value in own.items():
+        direction = value.numpy() / np.linalg.norm(value)
+        cosine = np.sum(sent[name] * direction) / np.linalg.norm(sent[name])
+        assert cosine > 0.95
+        if clipping == "parameter":
+            lengths = [np.linalg.norm(each[name]) for each in (sent, victim)]
+            assert lengths[0] == pytest.approx(lengths[1], rel=0.05)
+    whole = [np.sqrt(sum(np.sum(v**2) for v in each.values())) for each in (sent, victim)]
+    assert whole[0] == pytest.approx(whole[1], rel=0.05)
+
+
+def test_its_samples_are_drawn_for_each_victim_whoever_is_beside() -> None:
+    posterior, truth = in_noise("fedsgd", None, 1.0)
+    twice = posterior.observation.of_victims(np.array([0, 0]))
+    both = replace(twice, victim_ids=np.array([0, 1]))
+    seen, samples = shadow_clients(Posterior.of(both, MAP().parts()), truth.keep(np.array([0, 0])))
+    _, alone = shadow_clients(posterior, truth)
+    np.testing.assert_array_equal(samples[0], alone[0])
+    assert np.abs(samples[0] - samples[1]).max() > 0.1
+    assert samples.min() >= 0
+    assert samples.max() <= 1
+    assert seen.victims == 2
+
+
+def test_errors_are_those_of_the_nearest_order_and_stages_without_samples_have_none() -> None:
+    truth = np.random.default_rng(0).uniform(0.2, 0.8, (3, 2, 2)).astype(np.float32)
+    found = [
+        Candidate(attack="near", reason="why", inputs=truth[[2, 0, 1]] + 0.1, labels=np.zeros(3)),
+        Candidate(attack="far", reason="why", inputs=truth - 10, labels=np.zeros(3)),
+        Candidate(attack="none", reason="does not suit"),
+    ]
+    computed = errors(found, truth)
+    assert computed.keys() == {("near", "why"), ("far", "why")}
+    assert computed["near", "why"] == pytest.approx(-20, abs=1e-4)
+    beyond = np.mean(10 * np.log10(np.square(truth).reshape(3, -1).mean(1)))
+    assert computed["far", "why"] == pytest.approx(beyond, abs=1e-4)
+
+
+@pytest.mark.parametrize(("samples", "noise", "runs"), [(4, 0.5, 2), (4, 1e-6, 1), (1, 0.5, 1)])
+def test_batches_in_noise_are_attacked_twice(
+    samples: int, noise: float, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, labels = natural_images(samples, SHAPE), torch.arange(samples) + 3
+    sent = gleak.compute_update(network(), inputs, labels)
+    sent = {name: value + noise * torch.randn(value.shape) for name, value in sent.items()}
+    called = []
+    searched = Best._searched
+
+    def counted(self: Best, proposals: object, seen: Observation) -> object:
+        called.append(seen)
+        return searched(self, proposals, seen)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Best, "_searched", counted)
+    gleak.attack(Best(budget=2), network(), sent, SHAPE, batch_size=samples)
+    assert len(called) == runs

@@ -57,7 +57,9 @@ def test_sparse_bins_stay_apart_in_several_steps(make_case: Make) -> None:
 def test_a_bin_without_the_biases_gradient_gives_the_sample_by_its_brightness() -> None:
     sample = torch.linspace(0.2, 0.6, 12)
     weight = torch.stack([-3e-6 * sample, torch.zeros(12)])[None]
-    rows = in_bins(weight, torch.zeros(1, 2), torch.tensor([0.39, 0.41, 1.0]))
+    rows = in_bins(
+        weight, torch.zeros(1, 2), {"edges": np.array([0.39, 0.41, 1.0]), "sparse": np.ones(1)}
+    )
     assert torch.allclose(rows.inputs[0, 0], sample, atol=1e-6)
     assert rows.inputs[0, 1].isnan().all()
 

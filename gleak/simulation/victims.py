@@ -263,12 +263,16 @@ def perturbation(sent: Mapping[str, Encoded], computed: Sequence[Mapping[str, Te
     return relative_error(decoded, mean_of(computed, len(computed)))
 
 
-def mean_of(updates: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, Tensor]:
-    """Compute the mean of updates by parameter, of which few need to be in memory at once."""
-    total: dict[str, Tensor] = {}
-    for update in updates:
+def mean_of(updates: Iterable[Mapping[str, Tensor]], count: int) -> Mapping[str, Tensor]:
+    """Compute the mean of updates by parameter, of which two need to be in memory at once."""
+    remaining = iter(updates)
+    first = next(remaining)
+    if count == 1:
+        return first
+    total = {name: value.clone() for name, value in first.items()}
+    for update in remaining:
         for name, value in update.items():
-            total[name] = total[name].add_(value) if name in total else value.clone()
+            total[name] += value
     return {name: value / count for name, value in total.items()}
 
 

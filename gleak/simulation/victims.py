@@ -190,7 +190,7 @@ class Simulation:
                 {name: torch.from_numpy(value.decode()[0]) for name, value in update.items()}
                 for update in sent
             )
-            mean = mean_of(decoded, len(sent))
+            mean = {**mean_of(decoded, len(sent))}
             server = self.streams.draw("server defense", victim.number, number, 0)
             observed = {
                 name: encode(value)

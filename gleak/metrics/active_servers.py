@@ -1,4 +1,4 @@
-"""What servers that craft parameters recover of a sum, measured and expected."""
+"""Shares of a sum that servers recover that craft parameters, measured and expected."""
 
 from __future__ import annotations
 

@@ -24,6 +24,9 @@ class Model(Artifact):
         buffers: other state (normalisation), by name.
         train_loss: mean loss of each epoch or round; empty if untrained.
         test_accuracy: after each epoch or round; one value if untrained.
+        client_parameters: parameters of which a malicious server sends each client of a sum a value
+            of its own, by name; Shape (clients, *shape), of which the first are also in
+            ``parameters``. Absent if all clients get the same.
     """
 
     format: ClassVar[str] = "gleak/model"
@@ -36,6 +39,9 @@ class Model(Artifact):
     buffers: dict[str, np.ndarray] = arrays("...", "buffer", "number")
     train_loss: np.ndarray = array("epoch", "nat")
     test_accuracy: np.ndarray = array("evaluation", "share of test samples")
+    client_parameters: dict[str, np.ndarray] | None = arrays(
+        "client weight...", "weight", optional=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,17 +25,20 @@ class Private(Artifact):
         modality: "image" or "tabular".
         feature_groups: one group number per column of a table, as in a dataset.
         embeddings: Shape (V, N, E), inputs of the broadcast model's first dense layer; absent if
-            these are the samples themselves, or there is no such layer.
+            these are the samples themselves, there is no such layer, or clients of a sum have
+            different models.
         rounds: Shape (V, R, B), positions of the samples used in each observed round; absent if
             every round uses all.
         drift: Shape (V), relative distance of the local steps from one step on the whole batch (see
-            `gleak.simulation.victims`); absent for clients of one step.
+            `gleak.simulation.victims`); absent for clients of one step, or with different models.
         epoch_change: Shape (V), relative distance of a sample's updates in its first and its last
             epoch (see `gleak.simulation.victims`); absent for clients of one round.
         noise_multipliers: Shape (V, S), standard deviation of the noise of each local step of all
             rounds, relative to the step's sensitivity to one sample; absent without such noise.
         perturbation: Shape (V, R), relative change of each update by the defence (see
             `gleak.simulation.victims`); absent for captured clients.
+        clients: Shape (V, N), number of the client of each sample among those of its sum; absent if
+            an update is that of one client.
         sent_bytes: Shape (V, R), size of each update as one client sends it (see
             `gleak.artifacts.encodings`); absent for captured clients.
     """
@@ -53,4 +56,7 @@ class Private(Artifact):
     epoch_change: np.ndarray | None = array("victim", "relative error", optional=True)
     noise_multipliers: np.ndarray | None = array("victim step", "sensitivity", optional=True)
     perturbation: np.ndarray | None = array("victim round", "relative error", optional=True)
+    clients: np.ndarray | None = array(
+        "victim sample", "number of the client", "int", optional=True
+    )
     sent_bytes: np.ndarray | None = array("victim round", "byte", optional=True)

@@ -61,6 +61,8 @@ class Protocol:
         order: "shuffled" if every epoch has an order of samples that the server does not know.
         state: "kept" if the optimiser starts with the state of an earlier round, which the server
             does not know; None: with zeros.
+        clients: number of clients of which an update is the mean: the samples belong to them in
+            order and in equal shares; None: one.
         autocast: "bfloat16" if the network runs in mixed precision; None: in single precision.
     """
 
@@ -84,6 +86,7 @@ class Protocol:
     drop_last: bool | None = None
     order: Literal["shuffled"] | None = None
     state: Literal["kept"] | None = None
+    clients: int | None = None
     autocast: Literal["bfloat16"] | None = None
 
     @cached_property

@@ -65,6 +65,8 @@ class Reconstruction(Artifact):
         averaged_count: Shape (V, N), number of true samples averaged in each reconstructed one; 0
             where the attack found none. Such a sample is mid-grey and is not compared with the
             truth.
+        clients: Shape (V, N), number of the client among those of a sum that each sample is said to
+            come from, for attacks that tell clients apart.
         paired: True if each label is known to belong to the sample at the same position.
         rounds: Shape (V, N, E), estimated round of each sample in each epoch.
         embeddings: Shape (V, M, E), recovered inputs of the first dense layer.
@@ -101,6 +103,9 @@ class Reconstruction(Artifact):
         "victim sample feature...", "intensity in [0, 1]", optional=True
     )
     averaged_count: np.ndarray | None = array("victim sample", "samples", "int", optional=True)
+    clients: np.ndarray | None = array(
+        "victim sample", "number of the client", "int", optional=True
+    )
     rounds: np.ndarray | None = array("victim sample epoch", "round", "int", optional=True)
     embeddings: np.ndarray | None = array("victim source embedding", "activation", optional=True)
     candidate_attack: np.ndarray | None = array("victim candidate", "spec", "text", optional=True)

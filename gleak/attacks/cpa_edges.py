@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSummary
-from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes
+from gleak.attacks.first_layer import output_slopes
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.independent_components import (
     LAPLACIAN,
@@ -27,6 +27,7 @@ from gleak.attacks.unmixing_attack import SCALE, InputUnmixing, Scale
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.models.layer_search import layer_of_samples
 from gleak.runtime.checkpointing import Part
 
 FAINT = 0.01
@@ -205,7 +206,7 @@ class CPAEdges(InputUnmixing):
         if self.counted == "spectrum" or not flat_images:
             return super().separate(observation)
         shape, labels = observation.input_shape, torch.arange(observation.classes)
-        layer = dense_layer_of_samples(observation.model, shape)
+        layer = layer_of_samples(observation.model, shape)[0]
         for victim, flat in flat_images.items():
             copies = flat.image.unflatten(0, shape).expand(len(labels), *shape)
             slopes = output_slopes(observation, layer, copies, labels).double()

@@ -24,30 +24,7 @@ from gleak.core.registry import register
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
 from gleak.models.differentiation import penalties, sample_losses, smoothed
-from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
-
-
-def dense_layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
-    """Return the name of the dense layer with a bias whose inputs are the samples.
-
-    They are flattened, and may be normalised.
-
-    Raises:
-        IncompatibleError: the model has no such layer.
-    """
-    return scaled_layer(network, shape)[0]
-
-
-def scaled_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> tuple[str, Scaling]:
-    """Return the name of the layer of `dense_layer_of_samples`, and the scaling of the samples."""
-    layer = first_dense_layer(network, shape)
-    if layer is None or layer.scaling is None:
-        raise IncompatibleError(
-            "the attack needs a dense layer with a bias whose inputs are the samples themselves, "
-            "and this model has none; use mlp or fc2"
-        )
-    return layer.name, layer.scaling
-
+from gleak.models.layer_search import find_classifier, layer_of_samples
 
 ALL = slice(None)
 LEAST_ERROR = 1e-15
@@ -170,13 +147,13 @@ class DenseFirstAttack(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        dense_layer_of_samples(network, shape)
+        layer_of_samples(network, shape)[0]
         check_rule(network, shape, classes, "argmin")
         super().check_network(network, shape, classes, client)
 
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of the layer's weight and bias, and of the parameter of labels."""
-        layer = dense_layer_of_samples(model, input_shape)
+        layer = layer_of_samples(model, input_shape)[0]
         return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
 
 
@@ -202,7 +179,7 @@ class Aono(DenseFirstAttack):
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         observed, samples = mean_gradients(observation), observation.batch_size
-        layer, scaling = scaled_layer(observation.model, observation.input_shape)
+        layer, scaling = layer_of_samples(observation.model, observation.input_shape)
         bias = observed[f"{layer}.bias"]
         weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
         inputs = read_inputs(weight, bias, samples, _errors(observation, layer))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from gleak.attacks.isolated_rows import ROUNDING, IsolatedRowsAttack, Rows
+import numpy as np
+
+from gleak.attacks.isolated_rows import ROUNDING, Rows, SampleRowsAttack
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 
 
 @register("imprint")
-class ImprintAttack(IsolatedRowsAttack):
+class ImprintAttack(SampleRowsAttack):
     """Robbing the Fed: samples that are alone in a bin of a planted layer, in closed form.
 
     The parameters are crafted by `imprint`. The gradient of the samples between two edges is the
@@ -28,24 +31,22 @@ class ImprintAttack(IsolatedRowsAttack):
     crafting: ClassVar[str | None] = "imprint"
 
     def rows(self, observation: Observation, weight: torch.Tensor, bias: torch.Tensor) -> Rows:
-        if not observation.secret["sparse"][0]:
-            last = torch.zeros_like(bias[:, :1])
-            weight = weight - torch.cat(
-                [weight[:, 1:], last[..., None].expand_as(weight[:, :1])], 1
-            )
-            bias = bias - torch.cat([bias[:, 1:], last], 1)
-        edges = torch.from_numpy(observation.secret["edges"]).to(weight)
-        return in_bins(weight, bias, edges)
+        return in_bins(weight, bias, observation.secret)
 
 
-def in_bins(weight: torch.Tensor, bias: torch.Tensor, edges: torch.Tensor) -> Rows:
-    """Read the candidates off the gradients of bins.
+def in_bins(weight: torch.Tensor, bias: torch.Tensor, secret: Mapping[str, np.ndarray]) -> Rows:
+    """Read the candidates off the gradients of a layer with bins.
 
     Args:
         weight: Shape (V, K, F).
         bias: Shape (V, K).
-        edges: Shape (K + 1).
+        secret: of `gleak.crafting.imprint.ImprintCrafting.set_bins`.
     """
+    if not secret["sparse"][0]:
+        last = torch.zeros_like(bias[:, :1])
+        weight = weight - torch.cat([weight[:, 1:], last[..., None].expand_as(weight[:, :1])], 1)
+        bias = bias - torch.cat([bias[:, 1:], last], 1)
+    edges = torch.from_numpy(secret["edges"]).to(weight)
     measured = weight.mean(2)
     middles = (edges[:-1] + edges[1:]) / 2
     brightness = (measured / bias).nan_to_num(torch.nan, torch.nan, torch.nan)

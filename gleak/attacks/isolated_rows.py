@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec, AttackSummary
-from gleak.attacks.first_layer import scaled_layer
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
@@ -24,6 +23,7 @@ from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
 from gleak.models.batching import memory_slices
 from gleak.models.differentiation import sample_losses, smoothed
+from gleak.models.layer_search import layer_of_samples
 
 ROUNDING = 1e-6
 """Norm of a row's gradient that is due to rounding, relative to the largest row's."""
@@ -47,7 +47,7 @@ class Rows:
 
 
 class IsolatedRowsAttack(AttackSpec):
-    """Base class of attacks that read a candidate off each row of the layer that takes the samples.
+    """Base class of attacks that read a candidate off each row of a dense layer's gradient.
 
     After one step, a candidate is a single sample if its own gradient at the row, for one of the
     labels, is what was observed: the derivative of the logits by the row's output gives it for all
@@ -71,6 +71,31 @@ class IsolatedRowsAttack(AttackSpec):
         gt=0,
     )
 
+    def summary(self) -> AttackSummary:
+        return AttackSummary(labels="by the gradient of each sample")
+
+    def decide(
+        self, observation: Observation, layer: str, rows: Rows, samples: int
+    ) -> Reconstruction:
+        """Return the samples of clients among their candidates, at most ``samples`` of each.
+
+        Args:
+            observation: gives the model, the loss and the number of samples of an update.
+            layer: name of the layer of which the candidates are rows.
+            rows: candidates of V clients, which may be more than there are victims.
+            samples: number of samples of a client.
+        """
+        plausible = is_plausible(rows.inputs)
+        errors, labels = explained(observation, layer, rows, plausible)
+        shown = observation.protocol.shows_gradient
+        single = errors <= self.tolerance if shown else plausible
+        shape = (samples, *observation.input_shape)
+        return choose(shape, rows.inputs, plausible, single, errors, labels)
+
+
+class SampleRowsAttack(IsolatedRowsAttack):
+    """Base class of attacks on a dense layer that takes the samples."""
+
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if model.first_layer == "convolution":
@@ -79,12 +104,9 @@ class IsolatedRowsAttack(AttackSpec):
                 f"begins with a convolution; use fc2, or planted+model={model.name}"
             )
 
-    def summary(self) -> AttackSummary:
-        return AttackSummary(labels="by the gradient of each sample")
-
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of the layer's weight and bias."""
-        layer, _ = scaled_layer(model, input_shape)
+        layer, _ = layer_of_samples(model, input_shape)
         return frozenset({f"{layer}.weight", f"{layer}.bias"})
 
     @abstractmethod
@@ -95,19 +117,15 @@ class IsolatedRowsAttack(AttackSpec):
         """
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        layer, scaling = scaled_layer(observation.model, observation.input_shape)
+        layer, scaling = layer_of_samples(observation.model, observation.input_shape)
         observed = mean_gradients(observation)
         bias = observed[f"{layer}.bias"]
         weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
         rows = self.rows(observation, weight, bias)
-        plausible = is_plausible(rows.inputs)
-        errors, labels = explained(observation, layer, rows, plausible)
-        shown = observation.protocol.shows_gradient
-        single = errors <= self.tolerance if shown else plausible
-        return choose(observation, rows.inputs, plausible, single, errors, labels)
+        return self.decide(observation, layer, rows, observation.batch_size)
 
 
-class DirectRowsAttack(IsolatedRowsAttack):
+class DirectRowsAttack(SampleRowsAttack):
     """Base class of attacks whose candidates are the ratios of weight and bias gradients."""
 
     def rows(self, observation: Observation, weight: torch.Tensor, bias: torch.Tensor) -> Rows:
@@ -188,7 +206,7 @@ def label_slopes(
 
 
 def choose(
-    observation: Observation,
+    shape: tuple[int, ...],
     inputs: torch.Tensor,
     plausible: torch.Tensor,
     single: torch.Tensor,
@@ -198,14 +216,14 @@ def choose(
     """Return as many candidates of each victim as it has samples, each sample once.
 
     Args:
-        observation: gives the number of samples.
+        shape: of the samples of a victim, (N, *shape).
         inputs: candidates; Shape (V, K, F).
         plausible: mask of those that could be samples, or means of some; Shape (V, K).
         single: mask of those that count as single samples.
         errors: by which they are ordered, single samples first.
         labels: -1 where unknown.
     """
-    size, shape = observation.batch_size, observation.input_shape
+    size = shape[0]
     order = torch.where(single, errors, torch.inf).argsort(dim=1, stable=True)
     found, alone, named = (values.gather(1, order) for values in (plausible, single, labels))
     values = inputs.where(plausible[..., None], 0).take_along_dim(order[..., None], 1).clamp(0, 1)
@@ -222,7 +240,7 @@ def choose(
     counts = torch.nn.functional.pad(counts, (0, free))
     named = torch.nn.functional.pad(named.clamp(min=0), (0, free))
     return Reconstruction(
-        inputs=samples.unflatten(2, shape).float().cpu().numpy(),
+        inputs=samples.unflatten(2, shape[1:]).float().cpu().numpy(),
         labels=named.cpu().numpy(),
         converged=(counts == 1).all(1).cpu().numpy(),
         averaged_count=counts.cpu().numpy(),

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import AttackSpec, AttackSummary
-from gleak.attacks.first_layer import Aono, DenseFirstAttack, dense_layer_of_samples
+from gleak.attacks.first_layer import Aono, DenseFirstAttack
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import leading_directions
 from gleak.clients.base import ClientSpec
@@ -21,6 +21,7 @@ from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.data.natural_images import ImagePrior
 from gleak.models.base import ModelSpec
+from gleak.models.layer_search import layer_of_samples
 
 ENOUGH = 1.5
 """Values sent, as a multiple of those that the factors have, above which they are determined."""
@@ -90,7 +91,7 @@ class MatrixCompletion(DenseFirstAttack):
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         result = self.attack.reconstruct(self.completed(observation))
-        layer = dense_layer_of_samples(observation.model, observation.input_shape)
+        layer = layer_of_samples(observation.model, observation.input_shape)[0]
         values, known = layer_gradient(observation, layer)
         rank = min(observation.batch_size, *values.shape[-2:])
         pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
@@ -100,7 +101,7 @@ class MatrixCompletion(DenseFirstAttack):
 
     def completed(self, observation: Observation) -> Observation:
         """Return the observation with all values of the layer's gradients."""
-        layer = dense_layer_of_samples(observation.model, observation.input_shape)
+        layer = layer_of_samples(observation.model, observation.input_shape)[0]
         if observation.sent.keys().isdisjoint((f"{layer}.weight", f"{layer}.bias")):
             return observation
         values, known = layer_gradient(observation, layer)

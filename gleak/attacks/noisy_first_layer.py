@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from gleak.attacks.first_layer import classifier_scores, output_slopes, scaled_layer
+from gleak.attacks.first_layer import classifier_scores, output_slopes
 from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
@@ -17,7 +17,7 @@ from gleak.attacks.unmixing.noisy_mixtures import (
 )
 from gleak.core.lazy import torch
 from gleak.data.natural_images import Denoised, ImagePrior
-from gleak.models.layer_search import Scaling
+from gleak.models.layer_search import Scaling, layer_of_samples
 
 PARTS = ("weight", "bias")
 DRAWS = 64
@@ -55,7 +55,7 @@ class FirstLayer:
         Raises:
             IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
-        name, scaling = scaled_layer(observation.model, observation.input_shape)
+        name, scaling = layer_of_samples(observation.model, observation.input_shape)
         weight, bias = (
             observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS
         )

@@ -9,7 +9,6 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSummary
 from gleak.attacks.first_layer import (
     DenseFirstAttack,
-    dense_layer_of_samples,
     exact_reconstruction,
 )
 from gleak.attacks.noisy_first_layer import NoisyVictim
@@ -19,6 +18,7 @@ from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
+from gleak.models.layer_search import layer_of_samples
 from gleak.runtime.seeding import torch_stream
 
 
@@ -48,7 +48,7 @@ class SingularVectors(DenseFirstAttack):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         super().check_network(network, shape, classes, client)
-        neurons = len(network.get_parameter(f"{dense_layer_of_samples(network, shape)}.bias"))
+        neurons = len(network.get_parameter(f"{layer_of_samples(network, shape)[0]}.bias"))
         if client.batch_size >= neurons:
             raise IncompatibleError(
                 f"attack {self} measures the noise in a first dense layer with more neurons than "

@@ -12,10 +12,8 @@ from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.first_layer import (
     DenseFirstAttack,
     classifier_scores,
-    dense_layer_of_samples,
     exact_reconstruction,
     output_slopes,
-    scaled_layer,
 )
 from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
@@ -30,7 +28,7 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
-from gleak.models.layer_search import dense_inputs
+from gleak.models.layer_search import dense_inputs, layer_of_samples
 from gleak.models.parameters import random_samples
 from gleak.models.perceptron import Perceptron
 from gleak.runtime.checkpointing import Journal
@@ -94,13 +92,13 @@ class Spear(DenseFirstAttack):
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         super().check_network(network, shape, classes, client)
-        layer = dense_layer_of_samples(network, shape)
+        layer = layer_of_samples(network, shape)[0]
         neurons = len(network.get_parameter(f"{layer}.bias"))
         self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
 
     def check_observation(self, observation: Observation) -> None:
         super().check_observation(observation)
-        layer = dense_layer_of_samples(observation.model, observation.input_shape)
+        layer = layer_of_samples(observation.model, observation.input_shape)[0]
         samples = observation.batch_size
         weight = observation.update[f"{layer}.weight"][0, 0].double()
         if samples == 1 or not is_kinked(observation):
@@ -122,7 +120,7 @@ class Spear(DenseFirstAttack):
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         scores, observed = classifier_scores(observation), mean_gradients(observation)
-        name, scaling = scaled_layer(observation.model, observation.input_shape)
+        name, scaling = layer_of_samples(observation.model, observation.input_shape)
         parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
         weight, bias = scaling.of_layer(*parameters)
         head = last_weight(observation, len(bias))
@@ -166,7 +164,7 @@ def last_weight(observation: Observation, neurons: int) -> torch.Tensor | None:
         return None
     samples = random_samples(model, PROBES, observation.input_shape)
     labels = torch.arange(PROBES, device=samples.device) % classes
-    first = dense_layer_of_samples(model, observation.input_shape)
+    first = layer_of_samples(model, observation.input_shape)[0]
     at_first = output_slopes(observation, first, samples, labels)
     for name, runs in Counter(entry.layer for entry in dense_inputs(model, samples)).items():
         weight = model.get_parameter(f"{name}.weight").detach()

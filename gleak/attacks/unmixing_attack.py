@@ -11,7 +11,6 @@ from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.first_layer import (
     DenseFirstAttack,
     classifier_scores,
-    dense_layer_of_samples,
     label_parameters,
 )
 from gleak.attacks.matching.label_inference import infer_by_argmin
@@ -25,7 +24,7 @@ from gleak.core.lazy import torch
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
-from gleak.models.layer_search import DenseLayer, first_dense_layer
+from gleak.models.layer_search import DenseLayer, first_dense_layer, layer_of_samples
 from gleak.runtime.checkpointing import Part
 
 Scale = Literal["bias", "range"]
@@ -177,7 +176,7 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
 
     def reconstruct_samples(self, observation: Observation, scale: Scale) -> Reconstruction:
         """Return the samples that are separated, with labels by CPL's rule."""
-        dense_layer_of_samples(observation.model, observation.input_shape)
+        layer_of_samples(observation.model, observation.input_shape)[0]
         sources = self.separate(observation)
         rescale = mixtures.by_bias if scale == "bias" else mixtures.by_range
         recovered = sources.values.isfinite().all(2)

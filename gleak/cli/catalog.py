@@ -26,9 +26,12 @@ Record = dict[str, str]
 RESULTS = Path("results")
 CANDIDATES = {
     "dataset": ("digits", "photos", "breast_cancer"),
-    "model": ("lenet", "fc2", "lenet5", "vgg_small", "mlp", "vgg16", "resnet20", "planted"),
+    "model": (
+        *("lenet", "fc2", "lenet5", "vgg_small", "mlp", "vgg16", "resnet20"),
+        *("planted", "planted_kernels"),
+    ),
     "training": ("untrained", "central", "captured"),
-    "crafting": ("honest", "mkor", "fishing", "imprint", "trap_weights", "qbi"),
+    "crafting": ("honest", "mkor", "fishing", "imprint", "trap_weights", "qbi", "loki"),
     "client": (
         *("fedsgd", "fedsgd+batch_size=4", "fedavg+local_steps=5", "fedsgd+loss=nll_raw"),
         *("epochs", "captured"),

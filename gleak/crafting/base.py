@@ -16,6 +16,7 @@ from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import Spec
 from gleak.data.base import DatasetSpec
+from gleak.defenses.base import DefenseSpec
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import load_network, with_state
 from gleak.models.parameters import independent_copy
@@ -60,6 +61,15 @@ class CraftingSpec(Spec):
             IncompatibleError: names what the network lacks.
         """
 
+    def client_parameters(self, network: torch.nn.Module) -> dict[str, np.ndarray] | None:
+        """Return the parameters of a crafted network of which each client of a sum gets its own.
+
+        Returns:
+            By name, Shape (clients, *shape), of which the first are those of the network; None if
+            all clients get the same.
+        """
+        return None
+
     def craft(self, model: Model, seed: int) -> Crafted:
         """Return the parameters to broadcast, without the test accuracy, and the server's secret.
 
@@ -74,7 +84,12 @@ class CraftingSpec(Spec):
             raise IncompatibleError(
                 f"crafting {self} does not fit model {model.model}: {error}"
             ) from None
-        return Crafted(replace(with_state(model, network), test_accuracy=np.empty(0)), secret)
+        crafted = replace(
+            with_state(model, network),
+            test_accuracy=np.empty(0),
+            client_parameters=self.client_parameters(network),
+        )
+        return Crafted(crafted, secret)
 
     def check_secret(
         self, secret: Secret, network: torch.nn.Module, shape: tuple[int, ...], classes: int
@@ -105,6 +120,13 @@ class CraftingSpec(Spec):
             IncompatibleError: names the crafting and the spec that it does not support.
         """
 
+    def check_clients(self, model: ModelSpec, defense: DefenseSpec) -> None:
+        """Check that there are parameters for the clients of a sum, before any job is run.
+
+        Raises:
+            IncompatibleError: names what there is too little of.
+        """
+
     def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Check that a network, untrained and in evaluation mode, can be crafted; not changed.
 
@@ -112,12 +134,13 @@ class CraftingSpec(Spec):
             IncompatibleError: names what the network lacks.
         """
 
-    def expected_share(self, model: ModelSpec, samples: int) -> float | None:
+    def expected_share(self, model: ModelSpec, samples: int, clients: int) -> float | None:
         """Return the share of samples that its attack is expected to recover, by theory.
 
         Args:
             model: architecture that is crafted.
-            samples: number of samples of which an update is the sum.
+            samples: number of samples of a client.
+            clients: number of clients of which an update is the sum.
 
         Returns:
             None if there is no theory.

@@ -12,7 +12,7 @@ from gleak.core.lazy import torch
 from gleak.crafting.base import CraftingSpec
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
-from gleak.models.layer_search import Scaling, first_dense_layer
+from gleak.models.layer_search import layer_of_samples
 from gleak.runtime.seeding import torch_stream
 
 LEVELS = (-1.0, -2.0)
@@ -80,21 +80,6 @@ class RowsCrafting(CraftingSpec):
             weight.copy_(crafted * scale)
             bias.copy_(shifted * scale[:, 0])
         return {}
-
-
-def layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> tuple[str, Scaling]:
-    """Return the name of the dense layer with a bias that takes the samples, and their scaling.
-
-    Raises:
-        IncompatibleError: there is none.
-    """
-    layer = first_dense_layer(network, shape)
-    if layer is None or layer.scaling is None:
-        raise IncompatibleError(
-            "no dense layer with a bias takes the samples; use fc2, or model planted in front of "
-            "any other"
-        )
-    return layer.name, layer.scaling
 
 
 def cuts_negative(network: torch.nn.Module, layer: str, shape: tuple[int, ...]) -> bool:

@@ -80,8 +80,8 @@ class ImprintCrafting(CraftingSpec):
         """Check that the network has a planted layer."""
         planted_layer(network)
 
-    def expected_share(self, model: ModelSpec, samples: int) -> float | None:
-        return expected_alone(model.bins, samples) if isinstance(model, Planted) else None
+    def expected_share(self, model: ModelSpec, samples: int, clients: int) -> float | None:
+        return expected_alone(model.bins, samples * clients) if isinstance(model, Planted) else None
 
     def craft_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
@@ -91,19 +91,29 @@ class ImprintCrafting(CraftingSpec):
         Returns:
             The secret: ``edges``, Shape (K + 1), from 0 to 1, and ``sparse``, Shape (1).
         """
-        from gleak.models.layers import CEILING
-
         planted: Any = network.get_submodule(planted_layer(network))
         bins, values = planted.enter.weight.shape
+        noise = torch.randn(bins, values, generator=torch_stream(seed, "crafting"))
+        factors = 1 + self.noise * (noise - noise.mean(1, keepdim=True))
+        return self.set_bins(planted, factors / values)
+
+    def set_bins(self, planted: Any, measured: torch.Tensor) -> dict[str, np.ndarray]:
+        """Set the bins of a planted layer; returns the secret.
+
+        Args:
+            planted: a `gleak.models.layers.PlantedLayer`.
+            measured: weights with which its inputs give h(x); Shape (inputs), or (bins, inputs).
+        """
+        from gleak.models.layers import CEILING
+
+        bins = planted.enter.out_features
         edges = self.edges(bins)
         widths = np.diff(edges)
         scales = CEILING / widths if planted.is_sparse else np.ones(bins)
         highest = CEILING * bins if planted.is_sparse else float((1 - edges[:-1]).sum())
         with torch.no_grad():
             gains = torch.from_numpy(scales).to(planted.enter.weight)
-            noise = torch.randn(bins, values, generator=torch_stream(seed, "crafting"))
-            factors = 1 + self.noise * (noise - noise.mean(1, keepdim=True))
-            planted.enter.weight.copy_((gains / values)[:, None] * factors.to(gains))
+            planted.enter.weight.copy_(gains[:, None] * measured.to(gains))
             planted.enter.bias.copy_(torch.from_numpy(-scales * edges[:-1]))
             planted.leave.weight.fill_(self.strength / highest)
             planted.leave.bias.zero_()

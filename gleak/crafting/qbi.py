@@ -49,9 +49,9 @@ class QBI(RowsCrafting):
         deviations = self.deviation * weight.norm(dim=1)
         return RowsOfSamples(weight, -self.mean * weight.sum(1) - quantile * deviations)
 
-    def expected_share(self, model: ModelSpec, samples: int) -> float | None:
-        rows = model.first_dense_neurons(None)
-        return None if rows is None else expected_singled_out(rows, samples, 1 / self.batch_size)
+    def expected_share(self, model: ModelSpec, samples: int, clients: int) -> float | None:
+        rows, chance = model.first_dense_neurons(None), 1 / self.batch_size
+        return None if rows is None else expected_singled_out(rows, samples * clients, chance)
 
 
 def expected_singled_out(rows: int, samples: int, chance: float) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Self
 
 from pydantic import model_validator
 
 from gleak.artifacts.encodings import Encoded
-from gleak.artifacts.protocol import Clipping
+from gleak.artifacts.protocol import Clipping, Protocol
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -56,6 +57,9 @@ class ClientGroup(DefenseSpec):
                 f"defense {self}: {client} is observed for several rounds, in which samples would "
                 "move between clients; choose fedsgd or fedavg"
             )
+
+    def protocol_of(self, client: ClientSpec) -> Protocol:
+        return replace(super().protocol_of(client), clients=self.clients)
 
     @property
     def clients_per_update(self) -> int:

@@ -187,6 +187,21 @@ def first_dense_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> Dense
     return DenseLayer(own[0].layer, None) if own and own[0] else None
 
 
+def layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> tuple[str, Scaling]:
+    """Return the name of the dense layer with a bias that takes the samples, and their scaling.
+
+    Raises:
+        IncompatibleError: there is none.
+    """
+    layer = first_dense_layer(network, shape)
+    if layer is None or layer.scaling is None:
+        raise IncompatibleError(
+            "no dense layer with a bias takes the samples themselves; use fc2 or mlp, or model "
+            "planted in front of any other"
+        )
+    return layer.name, layer.scaling
+
+
 def _is_only_use(network: torch.nn.Module, entry: DenseInput, samples: torch.Tensor) -> bool:
     """Return True if the parameters' gradients are those of an affine map of the layer's inputs.
 

@@ -40,12 +40,19 @@ step moves the bins; too high, and the difference of weights that a client sends
 """
 
 
-class PlantedDense(nn.Module):
-    """Samples plus a dense network of them (see `gleak.models.planted`)."""
+KERNEL = 3
+"""Side of the kernels before a planted layer."""
 
-    def __init__(self, values: int, bins: int, activation: str) -> None:
+
+class PlantedLayer(nn.Module):
+    """Base class of samples plus a dense network of inputs that are computed from them.
+
+    ``inputs`` are the values that enter, ``values`` those of a sample.
+    """
+
+    def __init__(self, inputs: int, values: int, bins: int, activation: str) -> None:
         super().__init__()
-        self.enter = nn.Linear(values, bins)
+        self.enter = nn.Linear(inputs, bins)
         self.activation = nn.ReLU() if activation == "relu" else nn.Hardtanh(0, CEILING)
         self.leave = nn.Linear(bins, values)
 
@@ -54,10 +61,41 @@ class PlantedDense(nn.Module):
         """True if a neuron is active between two bounds only."""
         return isinstance(self.activation, nn.Hardtanh)
 
+    def inputs_of(self, samples: Tensor) -> Tensor:
+        """Compute what enters; Shape (N, *shape) to (N, ...)."""
+        return samples
+
     def forward(self, samples: Tensor) -> Tensor:
         """Map samples to samples; Shape (N, *shape), in and out."""
-        added: Tensor = self.leave(self.activation(self.enter(samples.flatten(1))))
+        inputs = self.inputs_of(samples).flatten(1)
+        added: Tensor = self.leave(self.activation(self.enter(inputs)))
         return samples + added.view_as(samples)
+
+
+class PlantedDense(PlantedLayer):
+    """Planted layer whose inputs are the samples (see `gleak.models.planted`)."""
+
+    def __init__(self, values: int, bins: int, activation: str) -> None:
+        super().__init__(values, values, bins, activation)
+
+
+class PlantedKernels(PlantedLayer):
+    """Planted layer behind a convolution (see `gleak.models.planted_kernels`).
+
+    The convolution has ``groups`` of C + 1 channels for images of C: as many as those of an image,
+    and one more.
+    """
+
+    def __init__(self, shape: tuple[int, ...], groups: int, bins: int, activation: str) -> None:
+        channels, height, width = shape
+        outputs, pixels = groups * (channels + 1), height * width
+        super().__init__(outputs * pixels, channels * pixels, bins, activation)
+        self.groups = groups
+        self.kernels = nn.Conv2d(channels, outputs, KERNEL, padding=KERNEL // 2)
+
+    def inputs_of(self, samples: Tensor) -> Tensor:
+        outputs: Tensor = self.kernels(samples)
+        return outputs
 
 
 class Penalised(nn.Module, ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import OrderedDict
 from typing import Annotated, ClassVar, Literal
 
@@ -14,21 +15,9 @@ from gleak.models.base import FirstLayer, ModelSpec
 from gleak.models.lenet import LeNet
 
 
-@register("planted")
-class Planted(ModelSpec):
-    """Any architecture behind a dense layer that takes the samples and adds to them.
+class PlantedSpec(ModelSpec):
+    """Base class of architectures with a planted layer in front of another architecture."""
 
-    A sample x becomes x + V s(W x + b) + c before it enters the other network, with as many rows of
-    W as there are bins: a place where a malicious server reads samples off gradients
-    (`gleak.crafting.imprint`). The sum keeps the other network useful. Untrained, the layers are
-    initialised like any others, so that an honest server with this architecture can be compared.
-
-    Of the activations s, ``relu`` makes cumulative bins, and ``hardtanh``, cut to
-    [0, `gleak.models.layers.CEILING`], sparse ones: only samples in a bin have a gradient there.
-    """
-
-    source = "Fowl et al. 2022 (Robbing the Fed); the sum is ours"
-    first_layer: ClassVar[FirstLayer] = "dense"
     hidden_dense: ClassVar[bool | None] = True
 
     model: Annotated[ModelSpec, nested("model")] = parameter(
@@ -54,12 +43,44 @@ class Planted(ModelSpec):
     def smallest_side(self) -> int:
         return self.model.smallest_side
 
-    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        from gleak.models.layers import PlantedDense
+    @abstractmethod
+    def planted(self, shape: tuple[int, ...]) -> torch.nn.Module:
+        """Build the planted layer for samples of a shape."""
 
-        planted = PlantedDense(math.prod(shape), self.bins, self.activation)
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+        planted = self.planted(shape)
         behind = self.model.build(shape, classes)
         return torch.nn.Sequential(OrderedDict(planted=planted, model=behind))
+
+    def first_dense_neurons(self, classes: int | None) -> int | None:
+        return self.bins
+
+    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
+        """Raise `IncompatibleError` if the architecture behind cannot take the samples."""
+        super().check(modality, shape)
+        self.model.check(modality, shape)
+
+
+@register("planted")
+class Planted(PlantedSpec):
+    """Any architecture behind a dense layer that takes the samples and adds to them.
+
+    A sample x becomes x + V s(W x + b) + c before it enters the other network, with as many rows of
+    W as there are bins: a place where a malicious server reads samples off gradients
+    (`gleak.crafting.imprint`). The sum keeps the other network useful. Untrained, the layers are
+    initialised like any others, so that an honest server with this architecture can be compared.
+
+    Of the activations s, ``relu`` makes cumulative bins, and ``hardtanh``, cut to
+    [0, `gleak.models.layers.CEILING`], sparse ones: only samples in a bin have a gradient there.
+    """
+
+    source = "Fowl et al. 2022 (Robbing the Fed); the sum is ours"
+    first_layer: ClassVar[FirstLayer] = "dense"
+
+    def planted(self, shape: tuple[int, ...]) -> torch.nn.Module:
+        from gleak.models.layers import PlantedDense
+
+        return PlantedDense(math.prod(shape), self.bins, self.activation)
 
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         planted = 2 * self.bins * math.prod(shape)
@@ -69,11 +90,3 @@ class Planted(ModelSpec):
         values = math.prod(shape)
         planted = 2 * self.bins * values + self.bins + values
         return planted + self.model.parameters(shape, classes)
-
-    def first_dense_neurons(self, classes: int | None) -> int | None:
-        return self.bins
-
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Raise `IncompatibleError` if the architecture behind cannot take the samples."""
-        super().check(modality, shape)
-        self.model.check(modality, shape)

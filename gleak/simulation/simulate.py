@@ -20,7 +20,13 @@ from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import stream
 from gleak.simulation.grants import free_positions, write_truth
-from gleak.simulation.victims import Simulation, epoch_change, fed_inputs, measure_drift
+from gleak.simulation.victims import (
+    Simulation,
+    clients_of_samples,
+    epoch_change,
+    fed_inputs,
+    measure_drift,
+)
 
 MAX_PERTURBATION = 1.0
 log = logging.getLogger(__name__)
@@ -52,12 +58,16 @@ def simulate_clients(
         indices = draw_batches(client, split, seed)
     samples, labels = dataset.samples(client.split, indices), split[indices]
     inputs = fed_inputs(client, samples, seed, defense.clients_per_update)
-    broadcast = load_network(Model.read(parameters_path), str(parameters_path))
+    sent_model = Model.read(parameters_path)
+    broadcast = load_network(sent_model, str(parameters_path))
     client.check_network(broadcast, dataset.shape)
     network = client.run(broadcast.to(choose_device(device)))
-    embeddings, statistics = true_embeddings(network, inputs), batch_statistics(network, inputs)
-    drift = measure_drift(client, network, samples, labels, seed, defense.clients_per_update)
-    observed = Simulation(client, defense, network, samples, labels, seed, dataset).run()
+    statistics = batch_statistics(network, inputs)
+    embeddings, drift, own = None, None, sent_model.client_parameters or {}
+    if not own:
+        embeddings = true_embeddings(network, inputs)
+        drift = measure_drift(client, network, samples, labels, seed, defense.clients_per_update)
+    observed = Simulation(client, defense, network, samples, labels, seed, dataset, own).run()
     log_perturbation(client, defense, observed.perturbations)
     private = Private(
         spec=spec,
@@ -73,6 +83,7 @@ def simulate_clients(
         epoch_change=epoch_change(observed),
         noise_multipliers=observed.noise_multipliers,
         perturbation=observed.perturbations,
+        clients=clients_of_samples(labels, defense.clients_per_update),
         sent_bytes=observed.sent_bytes,
     )
     sent = Update(

@@ -7,10 +7,11 @@ treat an update as one gradient of all its samples (AGIC Equation 4) assume that
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import sqrt
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,9 @@ class Simulation:
     """Victims and the server that broadcasts to them.
 
     Shapes: inputs (V, N, *shape), labels (V, N). Later rounds change the network in place; those
-    before which others train it (`ClientSpec.training_before`) need their dataset.
+    before which others train it (`ClientSpec.training_before`) need their dataset. The clients of a
+    sum may be sent parameters of their own, by name, Shape (clients, *shape), which replace those
+    of the network before each trains.
     """
 
     def __init__(
@@ -107,7 +110,9 @@ class Simulation:
         labels: np.ndarray,
         seed: int,
         dataset: Dataset | None = None,
+        client_parameters: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> None:
+        self.client_parameters = client_parameters
         self.client, self.network, self.dataset, self.seed = client, network, dataset, seed
         self.defense = defense.rescaled(client.protocol.update_scale)
         self.streams = Streams(client, defense.clients_per_update, seed)
@@ -181,10 +186,11 @@ class Simulation:
         )
         observed = sent[0]
         if self.defense.clients_per_update > 1:
-            mean = {
-                name: torch.from_numpy(np.mean([update[name].decode() for update in sent], 0)[0])
-                for name in observed
-            }
+            decoded = (
+                {name: torch.from_numpy(value.decode()[0]) for name, value in update.items()}
+                for update in sent
+            )
+            mean = {**mean_of(decoded, len(sent))}
             server = self.streams.draw("server defense", victim.number, number, 0)
             observed = {
                 name: encode(value)
@@ -200,6 +206,9 @@ class Simulation:
     ) -> tuple[dict[str, Encoded], dict[str, Tensor]]:
         """Compute the update of one client of a victim, as sent and without its defence."""
         samples = victim.inputs[share], victim.labels[share]
+        with torch.no_grad():
+            for name, values in self.client_parameters.items():
+                self.network.get_parameter(name).copy_(torch.from_numpy(values[member]))
         stream = partial(self.streams.draw, victim=victim.number, number=number, member=member)
         sent, plain = send_update(
             self.defense,
@@ -228,6 +237,14 @@ def split_among_clients(values: Tensor, clients_per_update: int) -> Tensor:
     return values.unflatten(0, (clients_per_update, -1))
 
 
+def clients_of_samples(labels: np.ndarray, clients_per_update: int) -> np.ndarray | None:
+    """Return the number of each sample's client, Shape (V, N) as the labels; None for one."""
+    if clients_per_update == 1:
+        return None
+    numbers = np.arange(labels.shape[1]) // (labels.shape[1] // clients_per_update)
+    return np.broadcast_to(numbers, labels.shape).copy()
+
+
 def _join(updates: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:
     """Concatenate updates along the axis of victims, 0, or rounds, 1."""
     if len(updates) == 1:
@@ -243,14 +260,20 @@ def perturbation(sent: Mapping[str, Encoded], computed: Sequence[Mapping[str, Te
     are sent (`DefenseSpec.at_sent_norm`).
     """
     decoded = {name: torch.from_numpy(value.decode()[0]) for name, value in sent.items()}
-    return relative_error(decoded, mean_of(computed))
+    return relative_error(decoded, mean_of(computed, len(computed)))
 
 
-def mean_of(updates: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
-    """Compute the mean of updates by parameter."""
-    if len(updates) == 1:
-        return updates[0]
-    return {name: torch.stack([each[name] for each in updates]).mean(0) for name in updates[0]}
+def mean_of(updates: Iterable[Mapping[str, Tensor]], count: int) -> Mapping[str, Tensor]:
+    """Compute the mean of updates by parameter, of which two need to be in memory at once."""
+    remaining = iter(updates)
+    first = next(remaining)
+    if count == 1:
+        return first
+    total = {name: value.clone() for name, value in first.items()}
+    for update in remaining:
+        for name, value in update.items():
+            total[name] += value
+    return {name: value / count for name, value in total.items()}
 
 
 def relative_error(values: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> float:
@@ -336,7 +359,7 @@ def measure_drift(
                     means.append(client.local_descent(network, *samples).mean_gradient)
             fed = as_inputs(network, whole_batches[victim][first])
             whole = gradients(network, {**trained_parameters(network)}, fed, y, client.protocol)
-            drift[victim] = relative_error(mean_of(means), whole)
+            drift[victim] = relative_error(mean_of(means, len(means)), whole)
             progress.advance()
     if drift.max() > MAX_DRIFT:
         log.warning(

@@ -217,6 +217,8 @@ class Cell:
             self.defense.check(self.client)
         if "crafting" in levels:
             self.crafting.check(self.dataset, self.model)
+            if "defense" in levels:
+                self.crafting.check_clients(self.model, self.defense)
         if "attack" in levels:
             self.attack.check(self.dataset, self.model, self.client)
             self.attack.check_defense(self.client, self.defense)

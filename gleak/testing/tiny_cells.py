@@ -37,6 +37,7 @@ SMALL_MODELS = (
     "vgg_small+width=8+hidden=24",
     "vgg_small+width=8+hidden=24+norm=batch",
     "planted+model=lenet~width=4+bins=8",
+    "planted_kernels+model=lenet~width=4+bins=8+groups=2",
 )
 
 

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 import gleak
 from gleak.artifacts.protocol import Protocol
-from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes, read_inputs
+from gleak.attacks.first_layer import output_slopes, read_inputs
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.base import Activation
+from gleak.models.layer_search import layer_of_samples
 from gleak.models.layers import GaussianSample
 from tests.attacks.cases import Make
 
@@ -92,10 +93,10 @@ class Twice(Backwards):
 
 
 def test_the_layer_is_found_by_what_it_takes() -> None:
-    assert dense_layer_of_samples(Backwards(torch.clone), SHAPE) == "first"
-    assert dense_layer_of_samples(Backwards(lambda samples: 2 * samples - 1), SHAPE) == "first"
+    assert layer_of_samples(Backwards(torch.clone), SHAPE)[0] == "first"
+    assert layer_of_samples(Backwards(lambda samples: 2 * samples - 1), SHAPE)[0] == "first"
     perceptron = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, 2))
-    assert dense_layer_of_samples(perceptron, SHAPE) == "1"
+    assert layer_of_samples(perceptron, SHAPE)[0] == "1"
 
 
 @pytest.mark.parametrize(
@@ -110,8 +111,8 @@ def test_the_layer_is_found_by_what_it_takes() -> None:
     ids=["used twice", "squared first", "no bias", "convolution", "along the width alone"],
 )
 def test_a_model_without_such_a_layer_is_refused(model: nn.Module) -> None:
-    with pytest.raises(IncompatibleError, match="use mlp or fc2"):
-        dense_layer_of_samples(model, SHAPE)
+    with pytest.raises(IncompatibleError, match="use fc2 or mlp"):
+        layer_of_samples(model, SHAPE)
 
 
 @pytest.mark.parametrize(("attack", "size"), [("aono", 1), ("spear", 3)])

@@ -67,7 +67,9 @@ def test_noise_hides_that_rows_are_equal_but_they_still_measure_brightness() -> 
 def test_a_bin_without_the_biases_gradient_gives_the_sample_by_its_brightness() -> None:
     sample = torch.linspace(0.2, 0.6, 12)
     weight = torch.stack([-3e-6 * sample, torch.zeros(12)])[None]
-    rows = in_bins(weight, torch.zeros(1, 2), torch.tensor([0.39, 0.41, 1.0]))
+    rows = in_bins(
+        weight, torch.zeros(1, 2), {"edges": np.array([0.39, 0.41, 1.0]), "sparse": np.ones(1)}
+    )
     assert torch.allclose(rows.inputs[0, 0], sample, atol=1e-6)
     assert rows.inputs[0, 1].isnan().all()
 

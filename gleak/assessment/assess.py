@@ -16,9 +16,15 @@ from gleak.assessment.assembling import assemble
 from gleak.assessment.client_text import client_in_words, warnings
 from gleak.assessment.deployment import read_deployment
 from gleak.assessment.findings import Agreement, Report
-from gleak.assessment.generated_study import GeneratedStudy, generate_study, pilots
+from gleak.assessment.generated_study import (
+    PILOTS,
+    GeneratedStudy,
+    affords,
+    generate_study,
+    pilots,
+)
 from gleak.assessment.measured import Measured
-from gleak.assessment.pace import attacked, read_pace
+from gleak.assessment.pace import Pace, attacked, read_pace
 from gleak.assessment.report_page import render
 from gleak.assessment.resolved import Resolved, resolve
 from gleak.core.errors import GleakError, SpecError
@@ -133,11 +139,17 @@ class Assessment:
             GleakError: the run failed or was interrupted.
         """
         settings, studies = self.resolved.settings, pilots(self.name, self.resolved)
-        cells = [cell for study in studies for cell in attacked(study, settings.scale)]
-        files = [path_of(reconstruction_of(cell), settings.results_dir) for cell in cells]
-        if not files or not self.make(files, snakefile, options):
+        pace: Pace | None = None
+        for number, (study, size) in enumerate(zip(studies, PILOTS, strict=False), 1):
+            if pace is not None and not affords(self.name, self.resolved, size, pace):
+                break
+            cells = attacked(study, settings.scale)
+            files = [path_of(reconstruction_of(cell), settings.results_dir) for cell in cells]
+            if not files or not self.make(files, snakefile, options):
+                return self
+            pace = read_pace(studies[:number], settings.scale, settings.results_dir)
+        if pace is None:
             return self
-        pace = read_pace(studies, settings.scale, settings.results_dir)
         return replace(self, generated=generate_study(self.name, self.resolved, pace))
 
     def make(self, targets: Sequence[Path], snakefile: Path, options: Sequence[str]) -> bool:

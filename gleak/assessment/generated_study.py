@@ -55,7 +55,7 @@ STEPS = (
 The first two are for clients of many local steps, of which an iteration takes seconds.
 """
 PILOTS = Effort(1, 10), Effort(1, 40)
-"""Sizes at which the speed is measured."""
+"""Sizes at which the speed is measured, the second one if the first leaves the time for it."""
 SCALES: dict[Scale, Effort] = {"quick": Effort(10, 1000), "small": Effort(20, 4800)}
 
 
@@ -122,6 +122,14 @@ def pilots(name: str, resolved: Resolved) -> list[Study]:
     studies = [study_of_size(name, resolved, size, machine).study for size in PILOTS]
     settings = resolved.settings
     return [study.examined(settings.scale, settings.data_dir) for study in studies]
+
+
+def affords(name: str, resolved: Resolved, pilot: Effort, pace: Pace) -> bool:
+    """Return True if measuring at another size leaves at least half of the remaining minutes."""
+    minutes, machine = resolved.deployment.budget.minutes, Machine.configured(resolved.settings)
+    assert minutes is not None
+    generated = study_of_size(name, resolved, pilot, machine, pace)
+    return generated.minutes <= (minutes - pace.total / 60) / 2
 
 
 def _given(effort: Effort, deployment: Deployment) -> Effort:

@@ -32,16 +32,19 @@ class Pace:
     """CPU time of the attack on the clients of each cell, measured with small budgets.
 
     The time of a client is a constant, such as for closed forms, and a multiple of the evaluations.
+    If it was measured with one budget, all of it is taken as such a multiple.
 
     Args:
         timed: cell with default sizes -> its times, with ascending budgets.
         total: seconds that measuring took.
         results: folder of all outputs.
+        made: outputs of the attacks that were measured, which are not made again.
     """
 
     timed: Mapping[Cell, Sequence[Timed]]
     total: float
     results: Path
+    made: frozenset[Path] = frozenset()
 
     def minutes(self, study: Study, scale: Scale, plan: Plan, machine: Machine) -> float:
         """Return the time of a study on one core: attacks as measured, others as estimated."""
@@ -55,6 +58,7 @@ class Pace:
             sum(
                 start + measured[job.output] if job.output in measured else job.seconds(machine)
                 for job in plan
+                if job.output not in self.made
             )
             / 60
         )
@@ -65,6 +69,8 @@ class Pace:
         if times is None:
             return None
         last, slope = times[-1], 0.0
+        if len(times) == 1 and last.evaluations:
+            slope = last.seconds / last.evaluations
         for few, many in pairwise(times):
             if many.evaluations > few.evaluations:
                 rate = (many.seconds - few.seconds) / (many.evaluations - few.evaluations)
@@ -81,23 +87,28 @@ def attacked(study: Study, scale: Scale) -> Iterator[Cell]:
 
 
 def read_pace(pilots: Sequence[Study], scale: Scale, results: Path) -> Pace | None:
-    """Return the pace by small assessments, of ascending budgets; None unless they were run."""
-    if not pilots:
-        return None
+    """Return the pace by small assessments, of ascending budgets, as far as they were run.
+
+    None if the first was not.
+    """
     timed: dict[Cell, list[Timed]] = {}
+    made: set[Path] = set()
     total = 0.0
     for pilot in pilots:
-        for cell in attacked(pilot, scale):
-            file = path_of(reconstruction_of(cell), results)
-            if not file.is_file():
-                return None
+        cells = [
+            (cell, path_of(reconstruction_of(cell), results)) for cell in attacked(pilot, scale)
+        ]
+        if not all(file.is_file() for _, file in cells):
+            break
+        made |= {file for _, file in cells}
+        for cell, file in cells:
             if not (file.parent / provenance.FILE).is_file():  # refused in its job
                 continue
             seconds = float(provenance.load(file.parent)["cpu_seconds"])
             total += seconds
             each = Timed(_evaluations(cell), seconds / cell.client.victims)
             timed.setdefault(_at_default_size(cell), []).append(each)
-    return Pace(timed, total, results)
+    return Pace(timed, total, results, frozenset(made)) if made else None
 
 
 def _at_default_size(cell: Cell) -> Cell:

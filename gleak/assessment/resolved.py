@@ -341,7 +341,18 @@ def _other(deployed: Any, field: str, value: Any) -> Spec:
     if field not in fields:
         hint = nearest(field, [*fields, MODEL, TRAINING, ROUNDS])
         raise SpecError(f"{field!r} cannot be varied for client {deployed.name!r}; {hint}")
-    return changed(deployed, {field: value})
+    return changed(deployed, _with_whole_batch(deployed, {field: value}))
+
+
+def _with_whole_batch(client: Any, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return changes of a client, whose steps take all samples if it has fewer than a step takes.
+
+    As those of `torch.utils.data.DataLoader`, but for ``drop_last``, without which none is left.
+    """
+    size, step = changes.get("batch_size"), getattr(client, "mini_batch", None)
+    fewer = isinstance(size, int) and step is not None and 0 < size < step
+    dropped = getattr(client, "drop_last", False)
+    return {**changes, "mini_batch": None} if fewer and not dropped else changes
 
 
 def _with_rounds(training: Any, rounds: Any) -> Spec:

@@ -24,6 +24,8 @@ MARGIN = 0.5
 """Difference of errors, in dB, below which two stages are taken for equally good."""
 Stage = tuple[str, str]
 """Attack and reason of a candidate."""
+EXCHANGED = 2**12
+"""Largest number of samples whose gradients are computed to exchange those of a batch."""
 log = logging.getLogger(__name__)
 
 
@@ -279,16 +281,18 @@ def assigned(samples: np.ndarray, others: np.ndarray) -> np.ndarray:
 def join_samples(posterior: Posterior, first: Batch, second: Batch) -> Batch:
     """Exchange samples of the better batch of each victim for similar ones of the other batch.
 
-    One by one, where that lowers the criterion.
+    One by one, where that lowers the criterion; of large batches several at once.
     """
     swapped = second.criterion < first.criterion
     best, other = second.where(swapped, first), first.where(swapped, second)
     order = np.stack([assigned(*pair) for pair in zip(best.inputs, other.inputs, strict=True)])
-    victims = np.arange(len(order))
-    for sample in range(order.shape[1]):
+    victims = np.arange(len(order))[:, None]
+    samples = order.shape[1]
+    exchanges = min(samples, max(1, EXCHANGED // samples))
+    for part in np.array_split(np.arange(samples), exchanges):
         inputs, labels = best.inputs.copy(), best.labels.copy()
-        inputs[:, sample] = other.inputs[victims, order[:, sample]]
-        labels[:, sample] = other.labels[victims, order[:, sample]]
+        inputs[:, part] = other.inputs[victims, order[:, part]]
+        labels[:, part] = other.labels[victims, order[:, part]]
         tried = Batch(inputs, labels, posterior.criterion(inputs, labels))
         best = tried.where(tried.criterion < best.criterion, best)
     return best

@@ -94,7 +94,7 @@ class ObservedTraining:
         """
         if self.samples is None or not self.inputs or len(self.inputs) != len(self.labels):
             return None
-        inputs = self.samples(torch.cat(self.inputs)).contiguous()
+        inputs = torch.cat([self.samples(each) for each in self.inputs])
         return {"inputs": inputs, "labels": torch.cat(self.labels)}
 
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:

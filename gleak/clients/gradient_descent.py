@@ -191,12 +191,26 @@ def _loss_and_gradients(
             penalties(model) as added,
         ):
             logits = run(inputs[chunk])
-        logits = logits.to(inputs.dtype)
-        targets = torch.nn.functional.one_hot(labels[chunk], logits.shape[1]).to(logits.dtype)
-        targets = smoothed(targets, protocol.label_smoothing)
-        share = len(labels[chunk]) / len(labels)
-        loss_of_chunk = share * sum(added, sample_losses(loss, logits, targets)).mean()
+        loss_of_chunk = _mean_loss(protocol, loss, logits.to(inputs.dtype), labels[chunk], added)
+        if len(logits) < len(labels):
+            loss_of_chunk = len(logits) / len(labels) * loss_of_chunk
         found = torch.autograd.grad(loss_of_chunk, [*parameters.values()], materialize_grads=True)
         mean = mean + loss_of_chunk.detach()
         sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else [*found]
     return mean, dict(zip(parameters, sums, strict=True))
+
+
+def _mean_loss(
+    protocol: Protocol,
+    loss: Loss,
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    penalties: Sequence[torch.Tensor],
+) -> torch.Tensor:
+    """Compute the mean loss of a batch with its penalties, Shape (N) each; Shape ()."""
+    if loss == "cross_entropy" and not penalties:
+        smoothing = protocol.label_smoothing or 0.0
+        return torch.nn.functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+    targets = torch.nn.functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    targets = smoothed(targets, protocol.label_smoothing)
+    return sum(penalties, sample_losses(loss, logits, targets)).mean()

@@ -2,12 +2,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gleak.assessment.generated_study import PILOTS, Effort, generate_study, pilots, study_of_size
+from gleak.assessment.generated_study import (
+    PILOTS,
+    Effort,
+    affords,
+    generate_study,
+    pilots,
+    study_of_size,
+)
 from gleak.assessment.pace import Pace, attacked, read_pace
 from gleak.assessment.resolved import Resolved
 from gleak.core.registry import parse
@@ -113,6 +121,34 @@ def test_nothing_is_measured_twice_or_if_the_size_is_given(
     for size in ({"victims": 7, "iterations": 9}, {"budget": {"scale": "quick"}}):
         assert pilots("mine", resolved(**size)) == []
     assert read_pace([], "quick", tmp_path) is None
+
+
+def test_one_budget_bounds_the_time_of_larger_ones(resolved: Resolve, tmp_path: Path) -> None:
+    """All of the measured time is taken as proportional to the budget."""
+    found = resolved()
+    both = run(found, tmp_path, linear)
+    first = Pace({cell: times[:1] for cell, times in both.timed.items()}, 0.0, tmp_path)
+    small, large = (minutes(found, Effort(1, n), first, tmp_path) for n in (10, 100))
+    assert small == pytest.approx(
+        minutes(found, Effort(1, 10), replace(both, made=frozenset()), tmp_path)
+    )
+    assert large > minutes(found, Effort(1, 100), both, tmp_path)
+    assert affords("mine", resolved(budget={"minutes": 5}), Effort(1, 40), first)
+    slow = replace(first, total=298.0)
+    assert not affords("mine", resolved(budget={"minutes": 5}), Effort(1, 40), slow)
+
+
+def test_attacks_that_were_measured_are_not_counted_again(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    found = resolved()
+    measured = run(found, tmp_path, linear)
+    size = Effort(1, 10)
+    (cell,) = attacked(study_of_size("mine", found, size, Machine()).study, "quick")
+    again = minutes(found, size, replace(measured, made=frozenset()), tmp_path)
+    start = START_SECONDS["fork"] / 60
+    expected = again - linear(cell) / 60 - start
+    assert minutes(found, size, measured, tmp_path) == pytest.approx(expected)
 
 
 def test_cells_that_were_refused_in_their_job_keep_their_estimate(

@@ -165,6 +165,14 @@ def test_too_few_images_or_classes_are_refused(resolved: Resolve, tmp_path: Path
         resolved(data="few", client={"batch_size": 7})
 
 
+def test_a_batch_smaller_than_a_steps_samples_is_one_step_of_all(resolved: Resolve) -> None:
+    client = {"batch_size": 32, "mini_batch": 8, "local_steps": 4, "local_lr": 0.1}
+    varied = varying(resolved(client=client, vary={"batch_size": [4, 16]}))
+    assert {spec.batch_size: spec.mini_batch for spec in varied.specs} == {4: None, 16: 8, 32: 8}
+    with pytest.raises(SpecError, match="mini_batch"):
+        resolved(client={**client, "drop_last": True}, vary={"batch_size": [4]})
+
+
 def varying(resolved: Resolved) -> Varying:
     (only,) = resolved.varied
     return only

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks import candidates
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.candidates import (
     JOINED,
@@ -100,6 +101,19 @@ def test_samples_of_two_candidates_are_joined_where_that_lowers_the_criterion() 
         assert (found.criterion < np.minimum(one.criterion, other.criterion)).all()
         expected = posterior.criterion(found.inputs, found.labels)
         np.testing.assert_array_equal(found.criterion, expected)
+
+
+def test_samples_of_large_batches_are_exchanged_in_parts() -> None:
+    """The better samples of the first batch are in two parts, so that one exchange brings them."""
+    posterior = Known()
+    worse = Batch(TRUTH + 0.02, LABELS, posterior.criterion(TRUTH + 0.02, LABELS))
+    other = TRUTH + np.array([0, 0, 0.1, 0.1], np.float32)[:, None]
+    halves = Batch(other, LABELS, posterior.criterion(other, LABELS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "EXCHANGED", 2 * TRUTH.shape[1])
+        found = join_samples(posterior, worse, halves)
+    expected = np.concatenate([TRUTH[:, :2], TRUTH[:, 2:] + 0.02], 1)
+    np.testing.assert_allclose(found.inputs, expected, atol=1e-6)
 
 
 def test_a_worse_candidate_changes_nothing() -> None:

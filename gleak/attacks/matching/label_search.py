@@ -18,6 +18,11 @@ from gleak.core.lazy import torch
 
 TRIED = 10
 """Changes of labels that are evaluated at once, those of the steepest slopes."""
+LABELLED = 2**13
+"""Largest number of sample gradients by which the labels of one victim are improved.
+
+All samples of a batch take part in each evaluation, so fewer labels of a larger one are changed.
+"""
 VALUES = 2**26
 """Values of gradients that are computed at once, for several hypotheses."""
 UNBALANCED = 0.1
@@ -68,7 +73,7 @@ def objective_of(
     entries = sum(value[0].numel() for value in problem.observed.values())
     parts = torch.arange(len(rows), device=problem.device).split(max(1, VALUES // entries))
     found = [
-        with_labels(problem.keep(rows[part]), flat[part]).evaluate(points[rows[part]]).objective
+        with_labels(problem.keep(rows[part]), flat[part]).objective(points[rows[part]])
         for part in parts
     ]
     return torch.cat(found).nan_to_num(nan=torch.inf).view(victims, count)
@@ -96,7 +101,7 @@ def likely_labels(
     slopes = with_labels(problem, labels).label_slopes(points).cpu()
     tried = problem.classes if labels.shape[1] == 1 else max(count, TRIED)
     hypotheses = [
-        torch.stack([*changed_labels(*pair)[: tried - 1], pair[0]])
+        torch.stack([*changed_labels(*pair, tried - 1), pair[0]])
         for pair in zip(labels, slopes, strict=True)
     ]
     most = max(map(len, hypotheses))
@@ -107,36 +112,53 @@ def likely_labels(
     return every.take_along_dim(order[..., None], 1)
 
 
-def changed_labels(labels: torch.Tensor, slopes: torch.Tensor) -> list[torch.Tensor]:
+def changed_labels(labels: torch.Tensor, slopes: torch.Tensor, count: int) -> list[torch.Tensor]:
     """Return labels with one changed or two exchanged, from the largest expected decrease on.
 
-    Labels have Shape (N), derivatives of the objective by them Shape (N, classes).
+    Labels have Shape (N), derivatives of the objective by them Shape (N, classes). At most
+    ``count`` are returned.
     """
+    samples, classes = slopes.shape
     gains = slopes - slopes.gather(1, labels[:, None])
-    ranked = []
-    for sample, own in enumerate(labels.tolist()):
-        others = [label for label in range(slopes.shape[1]) if label != own]
-        ranked += [(float(gains[sample, label]), {sample: label}) for label in others]
-        for other, theirs in enumerate(labels[:sample].tolist()):
-            if theirs != own:
-                gain = float(gains[sample, theirs] + gains[other, own])
-                ranked.append((gain, {sample: theirs, other: own}))
+    exchanged = gains[:, labels]
+    exchanged = exchanged + exchanged.mT
+    earlier = torch.ones_like(exchanged, dtype=torch.bool).tril(-1)
+    possible = torch.cat(
+        [
+            labels[:, None] != torch.arange(classes),
+            earlier & (labels[:, None] != labels),
+        ],
+        1,
+    )
+    ranked = torch.cat([gains, exchanged], 1).flatten()
+    order = ranked.masked_fill(~possible.flatten(), torch.inf).argsort(stable=True)
     changed = []
-    for _, change in sorted(ranked, key=lambda one: one[0]):
+    for place in order[: min(count, int(possible.sum()))].tolist():
+        sample, change = divmod(place, classes + samples)
         one = labels.clone()
-        one[list(change)] = torch.tensor(list(change.values()))
+        if change < classes:
+            one[sample] = change
+        else:
+            other = change - classes
+            one[[sample, other]] = labels[[other, sample]]
         changed.append(one)
     return changed
+
+
+def label_changes(samples: int) -> int:
+    """Return how often the labels of a batch are changed; never if it is so large."""
+    return min(samples, LABELLED // (samples * (TRIED + 2)))
 
 
 def improved_labels(
     problem: GradientMatching, points: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Change labels while that lowers the objective at these points, at most once for each sample.
+    """Change labels while that lowers the objective at these points.
 
-    Points have Shape (V, P), labels Shape (V, N), as the result.
+    At most once for each sample, and `label_changes` times. Points have Shape (V, P), labels Shape
+    (V, N), as the result.
     """
-    for _ in range(labels.shape[1]):
+    for _ in range(label_changes(labels.shape[1])):
         best = likely_labels(problem, points, labels, 1)[:, 0]
         if best.equal(labels.cpu()):
             break

@@ -21,6 +21,7 @@ from gleak.attacks.matching.gradients import repeated_steps
 from gleak.attacks.matching.label_inference import labels_of_samples
 from gleak.attacks.matching.label_search import (
     improved_labels,
+    label_changes,
     labels_by_rule,
     likely_labels,
     objective_of,
@@ -127,11 +128,14 @@ class Posterior:
         return improved_labels(self.problem, points, known).cpu().numpy()
 
     def likely_labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the most probable labels, and the evaluations that they took; (V, N) and (V)."""
+        """Return the most probable labels, and the evaluations that they took; (V, N) and (V).
+
+        Of large batches, of which one label says little, those of the rule.
+        """
         labels, certain = labels_by_rule(self.observation)
         labels, open_victims = labels.cpu(), np.flatnonzero(~certain.cpu().numpy())
         spent = np.zeros(len(labels), dtype=int)
-        if len(open_victims):
+        if len(open_victims) and label_changes(labels.shape[1]):
             found, evaluations = self.keep(open_victims)._enumerated(labels[open_victims])
             labels[open_victims], spent[open_victims] = found, evaluations
         return labels.numpy(), spent

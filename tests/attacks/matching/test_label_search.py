@@ -16,6 +16,7 @@ from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.label_search import (
     changed_labels,
     improved_labels,
+    label_changes,
     labels_by_rule,
     likely_labels,
     objective_of,
@@ -84,15 +85,26 @@ def test_without_a_classifier_labels_are_zeros(make_observation: Make) -> None:
 
 def test_changes_of_labels_are_ranked_by_the_slopes() -> None:
     slopes = torch.tensor([[0.0, -3.0, 1.0], [-1.0, 0.0, 2.0]])
-    found = [one.tolist() for one in changed_labels(torch.tensor([0, 1]), slopes)]
+    found = [one.tolist() for one in changed_labels(torch.tensor([0, 1]), slopes, 9)]
     assert found[:3] == [[1, 0], [1, 1], [0, 0]]
     assert sorted(found) == [[0, 0], [0, 2], [1, 0], [1, 1], [2, 1]]
+    fewer = changed_labels(torch.tensor([0, 1]), slopes, 2)
+    assert [one.tolist() for one in fewer] == found[:2]
 
 
 def test_equal_labels_are_not_exchanged() -> None:
-    found = changed_labels(torch.tensor([1, 1]), torch.zeros(2, 3))
+    found = changed_labels(torch.tensor([1, 1]), torch.zeros(2, 3), 9)
     assert len(found) == 4
     assert all((one != 1).sum() == 1 for one in found)
+
+
+def test_labels_of_large_batches_are_changed_less_often(make_observation: Make) -> None:
+    assert [label_changes(samples) for samples in (1, 8, 64, 256, 1600)] == [1, 8, 10, 2, 0]
+    problem, points, labels = truth_of(make_observation, 3)
+    wrong = (labels + 1) % CLASSES
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_search, "LABELLED", 0)
+        assert torch.equal(improved_labels(problem, points, wrong), wrong)
 
 
 def truth_of(make_observation: Make, samples: int) -> tuple[GradientMatching, Tensor, Tensor]:

@@ -18,6 +18,7 @@ from gleak.assessment.generated_study import CANARIES, DEFENSES, DEPLOYED, MEMBE
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import RateThreshold, Resolved
 from gleak.assessment.verdicts import CONTRADICTED, ORDER, Verdict
+from gleak.assessment.wording import bare_name
 from gleak.defenses.base import NoDefense
 from gleak.figures.statistics import select
 from gleak.metrics.discrimination import AUC, MembershipMetricSpec, TruePositiveRate
@@ -139,15 +140,16 @@ def _judged(row: Inference, works: set[str], contradicted: bool) -> Inference:
     if verdict == "inconclusive":
         doubts.append(
             Doubt(
-                text=f"{row.clients} clients leave the members that {row.method} finds between "
-                f"{row.tpr.low or 0:.0%} and {1 if row.tpr.high is None else row.tpr.high:.0%}",
+                text=f"{row.clients} clients leave the members that {bare_name(row.method)} finds "
+                f"between {row.tpr.low or 0:.0%} and "
+                f"{1 if row.tpr.high is None else row.tpr.high:.0%}",
                 remedy=f"victims: more than {row.clients}",
             )
         )
     if verdict != "exposed" and row.method not in works:
         doubts.append(
             Doubt(
-                text=f"{row.method} finds no more members than chance without any defence",
+                text=f"{bare_name(row.method)} finds no more than chance without any defence",
                 remedy="other methods of inference (gleak list membership), which cost more",
             )
         )

@@ -433,7 +433,7 @@ class Report(ReportPart):
             default=none,
         )
         text = TITLES[samples]
-        if samples == "inconclusive" and self.contradicted:
+        if self.verdict == "inconclusive" and self.contradicted:
             text = f"No verdict: {CONTRADICTED}"
         found = {each.kind for each in self.answer if each.verdict == "exposed"}
         also = [words for kind, words in ALSO.items() if kind in found]

@@ -31,7 +31,7 @@ def test_a_regression_is_for_one_step_and_gradients_that_fit_into_memory(
     steps = resolved(client={"local_steps": 5, "local_lr": 0.1})
     assert names(steps) == ["gradient_cosine"]
     assert "one step" in choose_methods(steps, 10).left_out["regression"]
-    wide = resolved(model="fc2+width=4096", client={"batch_size": 32})
+    wide = resolved(model="lenet+width=64")
     assert names(wide, 1) == ["gradient_cosine"]
 
 
@@ -39,7 +39,7 @@ def test_clients_whose_samples_have_no_gradient_of_their_own_are_left_out_with_t
     resolved: Resolve,
 ) -> None:
     client = {"batch_size": 4, "batch_norm": "training"}
-    choice = choose_methods(resolved(model="resnet18", client=client), 10)
+    choice = choose_methods(resolved(client=client), 10)
     assert choice.methods == ()
     assert "whole batch" in choice.left_out["gradient_cosine"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gleak.assessment.findings import Doubt, Exposure
-from gleak.assessment.verdicts import CONTRADICTED, ORDER, Verdict
+from gleak.assessment.verdict_words import CONTRADICTED, ORDER, Verdict
 from gleak.attacks.best import Best
 from gleak.core.registry import parse
 from gleak.studies.cell import LEVELS

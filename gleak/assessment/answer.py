@@ -18,7 +18,7 @@ from gleak.assessment.findings import (
 )
 from gleak.assessment.member_results import Inferred
 from gleak.assessment.resolved import Resolved
-from gleak.assessment.verdicts import (
+from gleak.assessment.verdict_words import (
     EPSILON,
     IDENTIFIED,
     LABELS,

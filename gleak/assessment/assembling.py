@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gleak.assessment import answer, findings, generated_study, verdicts
+from gleak.assessment import answer, findings, generated_study, verdict_words
 from gleak.assessment.adequacy import Adequacy, worst
 from gleak.assessment.attack_choice import AttackChoice, main_attacks
 from gleak.assessment.client_text import client_in_words, warnings
@@ -331,7 +331,7 @@ def _labels(
         share = mean_in(scores, LABELS, attack=attack)
         if share.value is None:
             continue
-        verdict: verdicts.Verdict = "inconclusive"
+        verdict: verdict_words.Verdict = "inconclusive"
         if share.low is not None and share.low > guess:
             verdict = "exposed"
         elif share.value <= guess:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from gleak.assessment.findings import Exposure, Loss, Mean
 from gleak.assessment.resolved import ExposureThreshold
-from gleak.assessment.verdicts import Verdict
+from gleak.assessment.verdict_words import Verdict
 from gleak.figures import intervals
 from gleak.figures.evidence import UNCRAFTED, fill_with_blind
 from gleak.figures.intervals import CONFIDENCE, SHOWN, Estimate

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gleak.assessment.verdicts import (
+from gleak.assessment.verdict_words import (
     ALSO,
     CONTRADICTED,
     HEADLINES,

@@ -1,4 +1,4 @@
-"""What was inferred of who took part, identified, and measured of epsilon, with verdicts."""
+"""Inference of who took part, identification and measured epsilon, with their verdicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gleak.assessment.findings import (
 from gleak.assessment.generated_study import CANARIES, DEFENSES, DEPLOYED, MEMBERS
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import RateThreshold, Resolved
-from gleak.assessment.verdicts import CONTRADICTED, ORDER, Verdict
+from gleak.assessment.verdict_words import CONTRADICTED, ORDER, Verdict
 from gleak.assessment.wording import bare_name
 from gleak.defenses.base import NoDefense
 from gleak.figures.statistics import select
@@ -35,7 +35,7 @@ deployment has no threshold."""
 
 @dataclass(frozen=True)
 class Inferred:
-    """What was inferred beside what was recovered, of all defences."""
+    """Inferences beside what was recovered, of all defences."""
 
     took_part: list[Inference]
     identified: list[Identified]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleak.assessment.findings import DefenseCost, Fact, Mean
-from gleak.assessment.verdicts import HEADLINES, Verdict
+from gleak.assessment.verdict_words import HEADLINES, Verdict
 from gleak.core.numbers import DASH
 
 EPSILONS = ("epsilon_stated", "epsilon_prv", "epsilon_rdp")

@@ -283,7 +283,7 @@ def test_too_few_others_are_said_and_not_failed(caplog: pytest.LogCaptureFixture
     others = torch.cat([images, images[:3] / 2]), torch.cat([labels, labels[:3]])
     found = gauge_of(model, 16)(before, after, (images, labels), others)
     assert math.isnan(found["gleak-members"]) and math.isnan(found["gleak-auc"])
-    assert found["gleak-labels"] == 1
+    assert found["gleak-labels"] > 0.9, "the others are measured"
     assert "16 samples of the update and 3 others are too few" in caplog.text
 
 
@@ -295,7 +295,8 @@ def test_others_need_the_truth() -> None:
 
 
 def test_a_broadcast_is_audited_before_training() -> None:
-    model = dense()
+    layers = nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10)
+    model = nn.Sequential(nn.Flatten(), *layers)
     gauge = gauge_of(model, 2)
     assert gauge.alarms(model.state_dict()) == []
     crafted = gleak.craft("fishing", model, shape=SHAPE).model.state_dict()

@@ -35,7 +35,10 @@ def cells_of(study: Study, grid: str) -> list[Cell]:
             {"vary": {"rounds": [2], "model": ["fc2"]}},
             ["deployed", "varied_rounds", "varied_model", "members", "audit"],
         ),
-        ({"defenses": ["topk", "dp+sigma=0.1"]}, ["deployed", "defenses", "members", "canaries", "audit"]),
+        (
+            {"defenses": ["topk", "dp+sigma=0.1"]},
+            ["deployed", "defenses", "members", "canaries", "audit"],
+        ),
         ({"attacker": {"kind": "crafting_server"}}, ["deployed", "crafted", "members", "audit"]),
         ({"model": "mlp", "data": "breast_cancer"}, ["deployed", "members", "audit"]),
     ],
@@ -86,7 +89,7 @@ def test_metrics_of_thresholds_are_measured_with_their_fields(resolved: Resolve)
     assert asked == {"success_content+threshold=9e-3", "auc", "tpr"}
     study = study_of(resolved(thresholds={"identified": 0.05, "tpr+fpr=0.001": 0.1}))
     asked = {str(metric) for found in study.asked_metrics("quick").values() for metric in found}
-    rates = {"identified", "identified_by_chance", "tpr+fpr=0.001"}
+    rates = {"identified", "identified_by_chance", "tpr+fpr=1e-3"}
     assert asked == {"ssim", *rates, "auc", "tpr"}
 
 

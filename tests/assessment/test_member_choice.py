@@ -39,7 +39,8 @@ def test_clients_whose_samples_have_no_gradient_of_their_own_are_left_out_with_t
     resolved: Resolve,
 ) -> None:
     client = {"batch_size": 4, "batch_norm": "training"}
-    choice = choose_methods(resolved(client=client), 10)
+    clients = resolved(model="resnet20", data="photos", client=client)
+    choice = choose_methods(clients, 10)
     assert choice.methods == ()
     assert "whole batch" in choice.left_out["gradient_cosine"]
 

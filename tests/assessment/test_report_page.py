@@ -20,7 +20,7 @@ from gleak.assessment.report_page import (
     rows_of,
 )
 from gleak.assessment.strips import Strip
-from gleak.assessment.verdicts import MEANINGS
+from gleak.assessment.verdict_words import MEANINGS
 from gleak.assessment.wording import format_mean, format_percent
 
 VOID = {"meta", "img", "link", "br", "wbr"}

@@ -136,7 +136,10 @@ def test_tables_have_a_threshold_of_their_own(resolved: Resolve) -> None:
         ({"client": {"batch_size": 10**6}}, "client: .*batch_size=1000000 is more than"),
         ({"client": {"victims": 4}}, "client: .*key victims"),
         ({"thresholds": {"sism": 1}}, "thresholds: unknown metric 'sism'; did you mean 'ssim'"),
-        ({"thresholds": {"seconds": 1}}, "thresholds: seconds does not measure single recovered samples"),
+        (
+            {"thresholds": {"seconds": 1}},
+            "thresholds: seconds does not measure single recovered samples",
+        ),
         ({"thresholds": {"tpr_at_1": 5}}, "thresholds: tpr_at_1: 5 is no share"),
         ({"thresholds": {"epsilon_measured": -1}}, "thresholds: epsilon_measured: -1 is no eps"),
         ({"thresholds": {"p_value": 0.1}}, "thresholds: p_value does not measure single recovered"),

@@ -310,5 +310,5 @@ def test_a_client_refuses_to_train_on_suspicious_parameters() -> None:
     honest = {"weight": BEFORE["weight"] * 0}
     assert task.receive(filtering, honest).keys() == {"weight"}
     assert task.send(filtering, AFTER).keys() == AFTER.keys()
-    with pytest.raises(SpecError, match="audit 'no.such'"):
+    with pytest.raises(SpecError, match=r"audit 'no\.such'"):
         RefusingFilter("no.such")

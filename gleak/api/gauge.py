@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gleak.api import tensors
 from gleak.api.attack_setting import Setting
 from gleak.api.broadcast_model import audit_examined
+from gleak.api.gauged_members import told_members
 from gleak.api.given_specs import ClientLike, averaging_client, client_of, with_client
 from gleak.api.scoring import private_samples
 from gleak.api.tensors import ArrayLike, Labels, ShapeLike, tensor_of
@@ -59,6 +60,11 @@ class Gauge:
       reconstructed samples, at least 0; close to 1 if the attack has the samples. It needs no
       truth. 0 if there is no dense first layer or no layer to infer labels from, if one of them is
       frozen, or if the network computes without a graph.
+    - with the true samples and others of the client ``gleak-members``, the share of the true ones
+      that are told from 99% of the others by `gradient_cosine`, or by `regression` after one step
+      on at most 100 samples, whichever finds more, and ``gleak-auc``, the area under the ROC curve.
+      They cost a gradient for each of at most 100 samples and 200 others. NaN if there are too
+      few others, or samples have no gradient of their own.
     - with the true samples also ``gleak-labels``, the share of their labels that are inferred, and
       ``gleak-recovered``, the share of samples with a mean squared error below 1e-3.
 
@@ -120,7 +126,11 @@ class Gauge:
 
     @own_modes()
     def __call__(
-        self, before: State, after: State, truth: tuple[ArrayLike, Labels] | None = None
+        self,
+        before: State,
+        after: State,
+        truth: tuple[ArrayLike, Labels] | None = None,
+        others: tuple[ArrayLike, Labels] | None = None,
     ) -> dict[str, float]:
         """Measure one update.
 
@@ -129,9 +139,11 @@ class Gauge:
             after: state dict of the client after training.
             truth: inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N); None:
                 unknown.
+            others: inputs and labels of other samples of the client, which are not in the update;
+                those that equal one of the truth do not count. They need the truth.
 
         Returns:
-            Values by name; the same names in every call with, or without, the truth.
+            Values by name; the same names in every call with, or without, the truth and others.
 
         Raises:
             ArtifactError: the states are not those of the model, or values are not finite; invalid
@@ -143,7 +155,8 @@ class Gauge:
         sent = _difference(network, before, after)
         update = setting.update(sent)
         observation = setting.observe(Best(), update, {}, {}, seed=0)
-        samples = None if truth is None else self._checked(truth)
+        size = self._client.batch_size
+        samples = None if truth is None else self._checked(truth, "truth", size)
         alarms = audit_examined(network, self._shape, self._classes, samples).alarms
         results = self._reconstruct(network, observation, sent)
         explained = max((share for _, share in results), default=0.0)
@@ -155,7 +168,28 @@ class Gauge:
                 SuccessContent().measure(match_to_truth(private, found)) for found, _ in results
             ]
             measures[RECOVERED] = max(map(float, map(np.nanmean, recovered)), default=0.0)
+        if others is not None:
+            if samples is None:
+                raise ArtifactError("others: give the truth, which they are compared with, too")
+            known = self._checked(others, "others", size=None)
+            measures |= told_members(observation, samples, known, self._has_derivative)
         return measures
+
+    @own_modes()
+    def alarms(self, state: State) -> list[str]:
+        """Audit parameters that were received, before training on them.
+
+        Args:
+            state: state dict that was broadcast.
+
+        Returns:
+            Names of the audits that raise an alarm (`gleak.audit`), without samples.
+
+        Raises:
+            ArtifactError: it is not a state of the model.
+        """
+        network = self._network(without_prefix(state, self.model))
+        return audit_examined(network, self._shape, self._classes).alarms
 
     def _network(self, state: State) -> nn.Module:
         """Return a copy of the network with the broadcast values."""
@@ -167,14 +201,16 @@ class Gauge:
             raise ArtifactError(f"before: not a state dict of the gauge's model: {error}") from None
         return network
 
-    def _checked(self, truth: tuple[ArrayLike, Labels]) -> tuple[Tensor, Tensor]:
-        if not isinstance(truth, tuple | list) or len(truth) != 2:
-            raise ArtifactError("truth: expected the pair of inputs and labels of the client")
-        inputs, labels = truth
+    def _checked(
+        self, given: tuple[ArrayLike, Labels], name: str, size: int | None
+    ) -> tuple[Tensor, Tensor]:
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ArtifactError(f"{name}: expected the pair of inputs and labels of the client")
+        inputs, labels = given
         samples = tensors.checked_inputs(inputs, self._shape)
-        if len(samples) != self._client.batch_size:
+        if size is not None and len(samples) != size:
             raise ArtifactError(
-                f"truth: {len(samples)} samples, but the gauge was made for batch_size="
+                f"{name}: {len(samples)} samples, but the gauge was made for batch_size="
                 f"{self._client.batch_size}; give all samples of the client"
             )
         return samples, tensors.checked_labels(labels, len(samples), self._classes)

@@ -6,19 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gleak.assessment.findings import CONTRADICTED, Doubt, Exposure, Verdict
+from gleak.assessment.findings import Doubt, Exposure
+from gleak.assessment.verdict_words import CONTRADICTED, ORDER, Verdict
 from gleak.attacks.best import Best
 from gleak.core.registry import parse
 from gleak.studies.cell import LEVELS
 
-ORDER: tuple[Verdict, ...] = (
-    "not measured",
-    "not found",
-    "inconclusive",
-    "partly exposed",
-    "exposed",
-)
-"""Verdicts on several questions, the one that stands for all of them last."""
 ENOUGH = 0.5
 """Part of an attack's default budget below which it says little that it finds nothing."""
 BUDGETS = frozenset({"budget", "iterations"})

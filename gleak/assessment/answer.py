@@ -7,20 +7,34 @@ from itertools import chain
 
 from gleak.assessment.adequacy import verdict_of, worst
 from gleak.assessment.findings import (
-    LABELS,
-    SAMPLES,
     Clients,
     DefenseCost,
     Exposure,
     Finding,
+    Identified,
+    Inference,
     Labels,
+    MeasuredEpsilon,
+)
+from gleak.assessment.member_results import Inferred
+from gleak.assessment.resolved import Resolved
+from gleak.assessment.verdict_words import (
+    EPSILON,
+    IDENTIFIED,
+    LABELS,
+    MEANINGS,
+    MEMBERS,
+    RATES,
+    SAMPLES,
     Verdict,
 )
-from gleak.assessment.resolved import Resolved
 from gleak.assessment.wording import (
+    bare_name,
     change_in_words,
+    format_mean,
     guarantee,
     percent_in_words,
+    rate_in_words,
     readable,
     three_digits,
 )
@@ -42,6 +56,77 @@ def answer(
         for metric in dict.fromkeys(row.metric for row in rows):
             yield _samples([row for row in rows if row.metric == metric], clients)
     yield from map(_labels, labels)
+
+
+def inferred(found: Inferred) -> Iterator[Finding]:
+    """Yield what was inferred of the deployed clients besides: members, images, epsilon."""
+    if row := next((row for row in found.took_part if row.deployed), None):
+        yield _members(row)
+    yield from (_identified(each) for each in found.identified if each.deployed)
+    yield from (_epsilon(each) for each in found.epsilons if each.deployed)
+
+
+def _members(row: Inference) -> Finding:
+    hedge = {"exposed": "", "not found": ": few enough"}.get(row.verdict, ": chance may explain it")
+    sentence = (
+        f"Members: of {row.members} records that took part the server tells "
+        f"{rate_in_words(row.tpr)} from {row.others} others, at one false positive in a hundred, "
+        f"by {bare_name(row.method)}; by chance 1%{hedge}. The area under the ROC curve is "
+        f"{format_mean(row.auc)}, by chance 0.5."
+    )
+    if row.tpr.value is None:
+        sentence = "Members: who took part was not measured."
+    return Finding(
+        kind=MEMBERS,
+        clients="simulated",
+        verdict=row.verdict,
+        decides=bool(row.rates),
+        sentence=sentence,
+        doubts=row.doubts if row.rates else [],
+    )
+
+
+def _identified(found: Identified) -> Finding:
+    return Finding(
+        kind=IDENTIFIED,
+        clients="simulated",
+        verdict=found.rate.verdict,
+        decides=True,
+        sentence=(
+            f"Identified: of the images {rate_in_words(found.rate.rate)} are recovered by "
+            f"{bare_name(found.attack)} so that they are nearer to the true one than to others of "
+            f"its class; by chance {found.rate.chance:.0%}."
+        ),
+        doubts=found.doubts,
+    )
+
+
+def _epsilon(found: MeasuredEpsilon) -> Finding:
+    if found.measured is None:
+        text = "it could not be measured"
+    else:
+        text = (
+            f"canaries show at least {three_digits(found.measured)} ({found.confidence:.0%} "
+            f"confidence; so many trials show {three_digits(found.measurable)} at most)"
+        )
+    proven = f", the accountant proves at most {three_digits(found.accounted)}"
+    refuted = ". More is measured than proven: noise, clipping or accountant are wrong"
+    return Finding(
+        kind=EPSILON,
+        clients="simulated",
+        verdict=found.verdict,
+        decides=found.threshold is not None or found.refutes,
+        sentence=(
+            f"Epsilon at delta {found.delta:g}: {text}"
+            f"{'' if found.accounted is None else proven}{refuted if found.refutes else ''}."
+        ),
+    )
+
+
+def meaning(verdict: Verdict, findings: Iterable[Finding]) -> str:
+    """Return the worst verdict as a sentence: on recovered samples, or on what else decides."""
+    of_samples = worst(each.verdict for each in findings if each.kind == SAMPLES)
+    return MEANINGS[verdict] if verdict == of_samples else RATES.get(verdict, MEANINGS[verdict])
 
 
 def _samples(rows: Sequence[Exposure], clients: Clients) -> Finding:
@@ -76,14 +161,17 @@ def _labels(labels: Labels) -> Finding:
 
 
 def advice(
-    resolved: Resolved, costs: Sequence[DefenseCost], findings: Iterable[Finding]
+    resolved: Resolved,
+    costs: Sequence[DefenseCost],
+    findings: Iterable[Finding],
+    took_part: Sequence[Inference] = (),
 ) -> Iterator[str]:
     """Yield what to do: which of the compared defences helped, at what cost, or what to compare."""
     findings = [each for each in findings if each.decides]
     verdict = worst(each.verdict for each in findings)
     others = [cost for cost in costs if cost.defense != NO_DEFENSE]
     if others:
-        yield from _compared(costs, others)
+        yield from _compared(costs, others, took_part)
     elif verdict in ("exposed", "partly exposed"):
         yield "Compare defences: add defenses: [...] to the description (gleak list defense)."
     doubts = [each.doubts for each in findings]
@@ -110,7 +198,9 @@ def defense_verdict(cost: DefenseCost) -> Verdict:
     )
 
 
-def _compared(costs: Sequence[DefenseCost], others: Sequence[DefenseCost]) -> Iterator[str]:
+def _compared(
+    costs: Sequence[DefenseCost], others: Sequence[DefenseCost], took_part: Sequence[Inference]
+) -> Iterator[str]:
     """Yield the defences that did best, with what they cost, and those that did not help."""
     by_verdict: dict[Verdict, list[DefenseCost]] = {}
     for cost in others:
@@ -118,7 +208,8 @@ def _compared(costs: Sequence[DefenseCost], others: Sequence[DefenseCost]) -> It
     bare = next((cost for cost in costs if cost.defense == NO_DEFENSE), None)
     helped = by_verdict.get("not found", [])
     for cost in sorted(helped, key=_price):
-        yield f"Under {readable(cost.defense)} nothing was found: {', '.join(_costs(cost, bare))}."
+        found = _still_told(cost, took_part)
+        yield f"Under {readable(cost.defense)} {found}: {', '.join(_costs(cost, bare))}."
     if not helped:
         yield "Of none of the compared defences it can be said that nothing is recovered under it."
     for verdict, text in OUTCOMES.items():
@@ -131,6 +222,17 @@ OUTCOMES: Mapping[Verdict, str] = {
     "partly exposed": "Samples of some clients are still recovered under",
     "inconclusive": "It cannot be told under",
 }
+
+
+def _still_told(cost: DefenseCost, took_part: Sequence[Inference]) -> str:
+    """Return what is left under a defence under which no sample was recovered."""
+    rows = [row for row in took_part if row.defense == cost.defense]
+    if row := next((row for row in rows if row.verdict == "exposed"), None):
+        return (
+            f"no sample was found, but {bare_name(row.method)} tells {rate_in_words(row.tpr)} "
+            "of who took part"
+        )
+    return "nothing was found" if not rows else "no sample was found, nor who took part"
 
 
 def _price(cost: DefenseCost) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gleak.assessment import answer, findings, generated_study
+from gleak.assessment import answer, findings, generated_study, verdict_words
 from gleak.assessment.adequacy import Adequacy, worst
 from gleak.assessment.attack_choice import AttackChoice, main_attacks
 from gleak.assessment.client_text import client_in_words, warnings
@@ -15,6 +15,8 @@ from gleak.assessment.exposure import CONTROLS, exposures, mean_in
 from gleak.assessment.findings import Exposure, Fact, Report, Variation, Varied
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEFENSES, DEPLOYED, Effort
 from gleak.assessment.measured import Measured
+from gleak.assessment.member_choice import WHY, choose_methods
+from gleak.assessment.member_results import Inferred
 from gleak.assessment.resolved import ExposureThreshold, Resolved, Varying, with_victims
 from gleak.attacks.best import Best
 from gleak.core.lazy import pandas as pd
@@ -49,7 +51,8 @@ ALWAYS = (
     "Updates of several rounds of one client together.",
     "Parameters that differ between the clients of one round.",
     "Attacks that nobody has published, and published ones that gleak does not have.",
-    "Membership inference and other questions that need no reconstruction.",
+    "Who took part by methods that cost more (gleak list membership), and among other candidates "
+    "than those of the same data.",
 )
 
 
@@ -64,15 +67,16 @@ def assemble(
     """Return the report on the deployment of this name."""
     found = Exposed.of(resolved, measured, contradicted=not all(a.agrees for a in agreement))
     labels, defenses = list(named_labels(measured)), list(_defenses(resolved, measured, found))
-    answers = list(answer.answer(found.by_clients, labels))
+    inferred = Inferred.of(resolved, measured, found.adequacy.contradicted)
+    answers = [*answer.answer(found.by_clients, labels), *answer.inferred(inferred)]
     verdict = worst(each.verdict for each in answers if each.decides)
     return Report(
         name=name,
         deployment=resolved.deployment.model_dump(mode="json"),
         verdict=verdict,
-        meaning=findings.MEANINGS[verdict],
+        meaning=answer.meaning(verdict, answers),
         answer=answers,
-        advice=list(answer.advice(resolved, defenses, answers)),
+        advice=list(answer.advice(resolved, defenses, answers, inferred.took_part)),
         client=client_in_words(resolved),
         warnings=list(warnings(resolved)),
         agreement=list(agreement),
@@ -91,14 +95,18 @@ def assemble(
         defenses=defenses,
         labels=labels,
         members=list(members(measured)),
+        took_part=inferred.took_part,
+        identified=inferred.identified,
+        epsilons=inferred.epsilons,
         audits=list(_audits(measured)),
         refused=[cell for grid in measured.study.grids for cell in measured.refused(grid)],
-        attacks=[
-            findings.AttackRun(attack=str(one.attack), crafting=one.crafting, reason=one.reason)
-            for one in choice.chosen
-        ],
+        attacks=[*_attacks_run(resolved, choice, effort)],
         left_out=[
-            findings.NotRun(attack=name, reason=why) for name, why in choice.left_out.items()
+            findings.NotRun(attack=name, reason=why)
+            for name, why in {
+                **choice.left_out,
+                **choose_methods(resolved, effort.victims).left_out,
+            }.items()
         ],
         threat_model=threat_model(resolved, effort),
         not_tried=[*_untried(resolved, choice, effort), *ALWAYS],
@@ -158,6 +166,16 @@ class Exposed:
         return self.adequacy.judged(exposures(rows, self.thresholds, **levels))
 
 
+def _attacks_run(
+    resolved: Resolved, choice: AttackChoice, effort: Effort
+) -> Iterator[findings.AttackRun]:
+    """Yield the attacks, and the methods that infer who took part."""
+    for one in choice.chosen:
+        yield findings.AttackRun(attack=str(one.attack), crafting=one.crafting, reason=one.reason)
+    for method in choose_methods(resolved, effort.victims).methods:
+        yield findings.AttackRun(attack=str(method), crafting=HONEST, reason=WHY)
+
+
 def _work(resolved: Resolved, effort: Effort, measured: Measured) -> findings.Work:
     return findings.Work(
         clients=effort.victims,
@@ -171,7 +189,7 @@ def _work(resolved: Resolved, effort: Effort, measured: Measured) -> findings.Wo
 def _conditions(resolved: Resolved, effort: Effort) -> dict[str, str]:
     conditions = {
         "size": str(effort),
-        "thresholds": ", ".join(map(str, resolved.thresholds)),
+        "thresholds": ", ".join(map(str, (*resolved.thresholds, *resolved.rates))),
         "seed": str(resolved.settings.seed),
     }
     if resolved.limits:
@@ -314,7 +332,7 @@ def _labels(
         share = mean_in(scores, LABELS, attack=attack)
         if share.value is None:
             continue
-        verdict: findings.Verdict = "inconclusive"
+        verdict: verdict_words.Verdict = "inconclusive"
         if share.low is not None and share.low > guess:
             verdict = "exposed"
         elif share.value <= guess:

@@ -35,6 +35,8 @@ attacker:
   kind: honest_but_curious         # or crafting_server, which may change the parameters it sends
   # grants: [labels]      # what the attacker knows besides: gleak describe an attack for names
 thresholds: {{ssim: 0.5}}   # a client above one of these is exposed: gleak list metric
+# thresholds: {{tpr_at_1: 0.05, identified: 0.05, epsilon_measured: 1}}   # besides, each if given:
+#   members found at 1% false positives, images told from 99 others of their class, audited epsilon
 budget: {{minutes: 5}}      # of one core, by gleak plan; or scale: quick or small
 # victims: 20             # number of simulated clients; unless given, what the budget allows
 # iterations: 1000        # of the attack for each client; unless given, what the budget allows
@@ -119,7 +121,10 @@ class Deployment(BaseModel):
     )
     budget: Budget = Budget(minutes=5)
     thresholds: dict[str, float] = Field(
-        {}, description="metric -> value from which a client is exposed; default ssim: 0.5"
+        {},
+        description="metric -> value from which a client is exposed, default ssim: 0.5; and on who "
+        "took part tpr_at_1 or auc, on identified images identified, on epsilon epsilon_measured, "
+        "of which none has a default",
     )
     pictures: bool = Field(True, description="show true and recovered samples in the report")
     seed: int = Field(0, ge=0, description="seed of all random streams")

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gleak.assessment.findings import Exposure, Loss, Mean, Verdict
+from gleak.assessment.findings import Exposure, Loss, Mean
 from gleak.assessment.resolved import ExposureThreshold
+from gleak.assessment.verdict_words import Verdict
 from gleak.figures import intervals
 from gleak.figures.evidence import UNCRAFTED, fill_with_blind
 from gleak.figures.intervals import CONFIDENCE, SHOWN, Estimate
@@ -125,5 +126,5 @@ def mean_in(scores: pd.DataFrame, metric: str, **levels: str) -> Mean:
     if rows.empty:
         return Mean(value=None, low=None, high=None)
     values: Any = average_batches(rows, spec).to_numpy()
-    ends = (0.0, 1.0) if spec.binary else ()
+    ends = (0.0, 1.0) if spec.binary or spec.level == "membership" else ()
     return mean(intervals.mean_of(np.asarray(values), spec.binary), *ends)

@@ -8,33 +8,17 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Verdict = Literal["exposed", "partly exposed", "inconclusive", "not found", "not measured"]
+from gleak.assessment.verdict_words import (
+    ALSO,
+    CONTRADICTED,
+    HEADLINES,
+    ORDER,
+    SAMPLES,
+    TITLES,
+    Verdict,
+)
+
 Clients = Literal["simulated", "captured", "with crafted parameters"]
-MEANINGS: dict[Verdict, str] = {
-    "exposed": "at least half of the clients are above the threshold",
-    "partly exposed": "some clients are above the threshold, but less than half",
-    "inconclusive": "nothing was found, and this assessment is too weak for that to say anything",
-    "not found": "no client is above a threshold; other attacks, or a larger budget, may find more",
-    "not measured": "there is nothing to compare with",
-}
-CONTRADICTED = "the captured updates are not those of the training that is described"
-HEADLINES: dict[Verdict, str] = {
-    "exposed": "Exposed",
-    "partly exposed": "Partly exposed",
-    "inconclusive": "Cannot tell",
-    "not found": "Not found by these attacks at this budget",
-    "not measured": "Not measured",
-}
-"""Each verdict as a heading; none says that nothing can be found."""
-TITLES: dict[Verdict, str] = {
-    "exposed": "The server can recover samples of its clients",
-    "partly exposed": "The server can recover samples of some of its clients",
-    "inconclusive": "Whether the server can recover samples of its clients cannot be told",
-    "not found": "These attacks, at this budget, did not recover samples of the clients",
-    "not measured": "Nothing was measured",
-}
-SAMPLES, LABELS = "samples", "labels"
-"""Kinds of findings."""
 
 
 class ReportPart(BaseModel):
@@ -219,6 +203,75 @@ class Member(ReportPart):
     )
 
 
+class Rate(ReportPart):
+    """A rate beside its threshold."""
+
+    metric: str
+    rate: Mean
+    chance: float = Field(description="what a guess without the update has")
+    threshold: float | None = Field(description="of the deployment; null: none is given")
+    verdict: Verdict = Field(
+        description="exposed: the interval is above chance, and not below the threshold; not "
+        "found: it is below the threshold; else inconclusive"
+    )
+
+
+class Inference(ReportPart):
+    """Inference of who took part, from the updates of the clients under one defence."""
+
+    defense: str
+    deployed: bool = Field(description="the defence of the deployment")
+    method: str
+    clients: int
+    members: int = Field(description="samples of all clients")
+    others: int = Field(description="candidates that are in no client's update, of all clients")
+    auc: Mean = Field(description="area under the ROC curve of a client; 0.5 by chance")
+    tpr: Mean = Field(
+        description="members with more evidence than 99% of the others (of fewer than 100 others: "
+        "than all of them); 0.01 by chance"
+    )
+    rates: list[Rate] = Field(description="by the thresholds of the deployment, if it has some")
+    verdict: Verdict = Field(
+        description="by the thresholds; without any, exposed: more is found than by chance; not "
+        "found: less than 5% of the members are; else inconclusive"
+    )
+    doubts: list[Doubt] = []
+
+
+class Identified(ReportPart):
+    """Identification of the clients' samples among others of their class, by the recovered ones."""
+
+    defense: str
+    deployed: bool
+    attack: str
+    rate: Rate
+    doubts: list[Doubt] = []
+
+
+class MeasuredEpsilon(ReportPart):
+    """Epsilon of a defence, as canaries show it, beside the accountant's."""
+
+    defense: str
+    deployed: bool
+    audit: str
+    delta: float
+    confidence: float = Field(description="with which the measured epsilon is a lower bound")
+    measured: float | None = Field(description="lower bound on epsilon; null: not measured")
+    measurable: float | None = Field(description="the largest that so many trials can show")
+    accounted: float | None = Field(description="upper bound of the accountant; null: none")
+    threshold: float | None
+    verdict: Verdict = Field(
+        description="exposed: measured is at or above the threshold, or refutes the accountant"
+    )
+
+    @property
+    def refutes(self) -> bool:
+        """True if more was measured than the accountant allows."""
+        if self.measured is None or self.accounted is None:
+            return False
+        return self.measured > self.accounted
+
+
 class Unchecked(ReportPart):
     """Recovery of captured updates whose true samples are unknown."""
 
@@ -324,6 +377,15 @@ class Report(ReportPart):
     defenses: list[DefenseCost]
     labels: list[Labels]
     members: list[Member] = Field(default=[], description="what ensembles chose among")
+    took_part: list[Inference] = Field(
+        default=[], description="who took part, by defence and method, the deployed defence first"
+    )
+    identified: list[Identified] = Field(
+        default=[], description="if there is a threshold on it, by defence"
+    )
+    epsilons: list[MeasuredEpsilon] = Field(
+        default=[], description="of the defences that promise an epsilon"
+    )
     audits: list[Audit]
     refused: list[RefusedCell] = Field(description="cells that specs or networks do not allow")
     attacks: list[AttackRun]
@@ -364,12 +426,21 @@ class Report(ReportPart):
     @property
     def title(self) -> str:
         """The verdict as the heading of a page, in words."""
-        text = TITLES[self.verdict]
+        none: Verdict = "not measured"
+        samples = max(
+            (each.verdict for each in self.answer if each.kind == SAMPLES),
+            key=ORDER.index,
+            default=none,
+        )
+        text = TITLES[samples]
         if self.verdict == "inconclusive" and self.contradicted:
             text = f"No verdict: {CONTRADICTED}"
-        if not any(each.kind == LABELS and each.verdict == "exposed" for each in self.answer):
+        found = {each.kind for each in self.answer if each.verdict == "exposed"}
+        also = [words for kind, words in ALSO.items() if kind in found]
+        if not also:
             return text
-        return f"{text}, and their labels" if self.exposed else f"{text}; their labels it can"
+        joint = ", and it can " if samples in ("exposed", "partly exposed") else "; it can "
+        return text + joint + " and ".join(also)
 
     @property
     def strongest(self) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gleak.assessment.attack_choice import AttackChoice, choose_attacks, main_attacks
 from gleak.assessment.deployment import Deployment, Scale
+from gleak.assessment.member_choice import audited_defenses, choose_methods
 from gleak.assessment.pace import Pace
 from gleak.assessment.resolved import Resolved, Varying, with_victims
 from gleak.attacks.best import Best
 from gleak.core.errors import SpecError
 from gleak.core.yaml_input import read_model
+from gleak.membership.gradient_canaries import GradientCanaries
+from gleak.metrics.discrimination import AUC, MembershipMetricSpec, TruePositiveRate
+from gleak.metrics.measured_epsilon import EpsilonAccounted, EpsilonMeasurable, EpsilonMeasured
 from gleak.studies.estimate import hours, jobs
 from gleak.studies.machine import Machine
 from gleak.studies.stage_files import StudyPart, table_of
@@ -21,6 +25,7 @@ from gleak.studies.study_file import StudyFile
 
 DEPLOYED, CAPTURED, CRAFTED = "deployed", "captured", "crafted"
 DEFENSES, ACCURACY, AUDIT = "defenses", "accuracy", "audit"
+MEMBERS, CANARIES = "members", "canaries"
 VARIED = "varied_"
 """Start of the name of a grid in which one thing varies."""
 
@@ -170,16 +175,8 @@ def study_content(
 
     def add(grid: str, rows: Sequence[str], caption: str, **content: Any) -> None:
         grids[grid] = content
-        figures[grid] = {
-            "kind": "table",
-            "grid": grid,
-            "rows": list(rows),
-            "columns": ["metric"],
-            "metrics": metrics,
-            "statistics": dict.fromkeys(metrics, "best"),
-            "intervals": True,
-            "caption": caption,
-        }
+        best = {"statistics": dict.fromkeys(metrics, "best")}
+        figures[grid] = {**_table(grid, rows, metrics, caption), **best}
 
     attacks = [str(chosen.attack) for chosen in choice.honest]
     add(DEPLOYED, ["attack"], "The deployment as it is.", attack=attacks)
@@ -212,11 +209,45 @@ def study_content(
         if effort.trained:
             trainings = list(resolved.trainings.values())
             grids[ACCURACY] = {"end": "training", "training": trainings}
+    for grid, rows, metrics, caption, written in _inferences(resolved, effort):
+        grids[grid], figures[grid] = written, _table(grid, rows, metrics, caption)
     crafting = ["honest", *(chosen.crafting for chosen in choice.crafted)]
     grids[AUDIT] = {"end": "crafting", "crafting": crafting}
     base = {level: str(with_victims(s, effort.victims)) for level, s in resolved.specs.items()}
     title = f"Assessment of {name}"
     return {"title": title, "paper": "none", "base": base, "grids": grids, "figures": figures}
+
+
+def _table(grid: str, rows: Sequence[str], metrics: Sequence[str], caption: str) -> dict[str, Any]:
+    """Return a figure that shows all metrics of a grid."""
+    return {
+        "kind": "table",
+        "grid": grid,
+        "rows": list(rows),
+        "columns": ["metric"],
+        "metrics": list(metrics),
+        "intervals": True,
+        "caption": caption,
+    }
+
+
+def _inferences(
+    resolved: Resolved, effort: Effort
+) -> Iterator[tuple[str, list[str], list[str], str, dict[str, Any]]]:
+    """Yield grid, rows, metrics, caption and content of who took part, and of measured epsilon."""
+    if methods := choose_methods(resolved, effort.victims).methods:
+        asked = [str(each.metric) for each in resolved.rates_of(MembershipMetricSpec)]
+        metrics = list(dict.fromkeys([str(AUC()), str(TruePositiveRate()), *asked]))
+        content: dict[str, Any] = {
+            "defense": list(resolved.defenses),
+            "attack": [str(method) for method in methods],
+        }
+        yield MEMBERS, ["defense", "attack"], metrics, "Who took part.", content
+    if audited := [str(defense) for defense in audited_defenses(resolved)]:
+        metrics = [str(m()) for m in (EpsilonMeasured, EpsilonMeasurable, EpsilonAccounted)]
+        client = str(with_victims(resolved.specs["client"], 1))
+        content = {"client": client, "defense": audited, "attack": str(GradientCanaries())}
+        yield CANARIES, ["defense"], metrics, "Epsilon, as canaries show it.", content
 
 
 def _varied(varying: Varying, resolved: Resolved, effort: Effort) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.membership import Members
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
@@ -104,6 +105,10 @@ class Measured:
         update = Update.read(self._path(stage_files.update_of(cell)))
         size = sum(encoded.bits for encoded in update.update.values()) / 8
         return size / update.victims / 1000
+
+    def members(self, cell: Cell) -> np.ndarray:
+        """Return which of each client's candidates took part, Shape (V, K)."""
+        return Members.read(self._path(stage_files.candidates_of(cell, "members"))).member
 
     def pair(self, cell: Cell, victim: int, sample: int) -> SamplePair:
         """Return a true sample of a cell beside what was assigned to it."""

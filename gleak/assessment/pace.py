@@ -81,9 +81,9 @@ class Pace:
 
 
 def attacked(study: Study, scale: Scale) -> Iterator[Cell]:
-    """Yield the attacked cells of all grids, controls left out, each once."""
+    """Yield the cells of all grids whose samples are attacked, controls left out, each once."""
     cells = dict.fromkeys(cell for name in study.grids for cell in study.grid(name, scale).cells)
-    yield from (cell for cell in cells if "attack" in cell.specs and not is_control(cell))
+    yield from (cell for cell in cells if cell.end_kind == "attack" and not is_control(cell))
 
 
 def read_pace(pilots: Sequence[Study], scale: Scale, results: Path) -> Pace | None:

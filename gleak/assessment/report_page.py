@@ -15,6 +15,7 @@ from gleak.assessment.charts import Charts, charts_of, sample_uri
 from gleak.assessment.findings import Exposure, Loss, Report
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEPLOYED
 from gleak.assessment.measured import Measured
+from gleak.assessment.member_picture import member_strip
 from gleak.assessment.strips import Strip, strips_of
 from gleak.assessment.wording import (
     GLOSSARY,
@@ -84,6 +85,7 @@ def page_of(
         records=records,
         charts=charts,
         strips=strips,
+        members=member_strip(report),
         glossary=GLOSSARY,
     )
 

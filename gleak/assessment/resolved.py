@@ -28,13 +28,18 @@ from gleak.core.settings import Settings
 from gleak.core.spec import Spec, build_spec, changed, field_text
 from gleak.data.image_folder import ImageFolderDataset, Listing, class_folders, list_images
 from gleak.defenses.base import NoDefense
-from gleak.metrics.base import MetricSpec
+from gleak.metrics.base import MetricSpec, ScoreSpec
+from gleak.metrics.discrimination import MembershipMetricSpec
+from gleak.metrics.measured_epsilon import EpsilonMeasured
+from gleak.metrics.reconstruction.identification import Identified, IdentifiedByChance
 from gleak.runtime.hub_weights import check_file
 from gleak.studies.cell import LEVELS, Cell
 from gleak.studies.own_models import check_own_model
 from gleak.training.federated import Federated
 from gleak.training.untrained import CapturedModel, Untrained
 
+SHORT_NAMES = {"tpr_at_1": "tpr"}
+"""Names of thresholds that are no metrics -> the metric that they stand for."""
 DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.001}}
 LOCAL = frozenset(FedAvg.model_fields) - frozenset(ClientSpec.model_fields)
 """Fields that only clients with local steps have."""
@@ -75,6 +80,17 @@ class ExposureThreshold:
 
 
 @dataclass(frozen=True)
+class RateThreshold:
+    """A value from which on the rate of an inference, or a measured epsilon, is not acceptable."""
+
+    metric: ScoreSpec
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} ≥ {self.value:g}"
+
+
+@dataclass(frozen=True)
 class Varying:
     """A field of a level whose values are compared, that of the deployment among them.
 
@@ -112,7 +128,9 @@ class Resolved:
             victims.
         captured: the cells of its captures, up to the defence.
         scored: False if the captures have no true samples.
-        thresholds: at least one.
+        thresholds: on recovered samples; at least one.
+        rates: thresholds on who took part, on identified samples and on a measured epsilon, if any
+            are given.
         limits: thresholds of the command line, which decide the exit code in place of the verdict.
     """
 
@@ -123,12 +141,20 @@ class Resolved:
     captured: tuple[Cell, ...]
     scored: bool
     thresholds: tuple[ExposureThreshold, ...]
+    rates: tuple[RateThreshold, ...] = ()
     limits: tuple[ExposureThreshold, ...] = ()
 
     @property
     def metrics(self) -> list[str]:
-        """Metrics of all thresholds."""
-        return list(dict.fromkeys(str(each.metric) for each in (*self.thresholds, *self.limits)))
+        """Metrics of single samples of all thresholds."""
+        metrics: list[ScoreSpec] = [each.metric for each in (*self.thresholds, *self.limits)]
+        for each in self.rates_of(Identified):
+            metrics += [each.metric, IdentifiedByChance(**dict(each.metric))]
+        return list(dict.fromkeys(map(str, metrics)))
+
+    def rates_of(self, kind: type[ScoreSpec]) -> list[RateThreshold]:
+        """Return the thresholds on rates whose metric is of a class."""
+        return [each for each in self.rates if isinstance(each.metric, kind)]
 
     @property
     def scored_captures(self) -> tuple[Cell, ...]:
@@ -218,8 +244,7 @@ def resolve(
                 "captured updates contain their defence already; compare others under defenses"
             )
     with at_key("thresholds"):
-        values = deployment.thresholds or DEFAULT_THRESHOLDS[dataset.modality]
-        thresholds = tuple(threshold_of(text, v, dataset.modality) for text, v in values.items())
+        thresholds, rates = thresholds_of(deployment.thresholds, dataset.modality)
     with at_key("--fail-above"):
         given = (fail_above or {}).items()
         limits = tuple(threshold_of(text, value, dataset.modality) for text, value in given)
@@ -232,7 +257,9 @@ def resolve(
     curves = usual_curves(training, specs["client"]) if deployment.curves else {}
     vary = {**curves, **deployment.vary}
     varied = tuple(_varying(field, others, specs) for field, others in vary.items())
-    resolved = Resolved(deployment, settings, specs, varied, captured, scored, thresholds, limits)
+    resolved = Resolved(
+        deployment, settings, specs, varied, captured, scored, thresholds, rates, limits
+    )
     _check(resolved)
     return resolved
 
@@ -293,11 +320,41 @@ def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
     return cell
 
 
+def thresholds_of(
+    given: Mapping[str, float], modality: str
+) -> tuple[tuple[ExposureThreshold, ...], tuple[RateThreshold, ...]]:
+    """Return thresholds on recovered samples, by default those of the modality, and on rates."""
+    rates = {text: rate for text, v in given.items() if (rate := _rate_of(text, v, modality))}
+    samples = {text: value for text, value in given.items() if text not in rates}
+    samples = samples or DEFAULT_THRESHOLDS[modality]
+    thresholds = (threshold_of(text, value, modality) for text, value in samples.items())
+    return tuple(thresholds), tuple(rates.values())
+
+
+def _rate_of(text: str, value: float, modality: str) -> RateThreshold | None:
+    """Return a threshold on a rate or on epsilon; None if the metric is none of these."""
+    metric = parse("metric", SHORT_NAMES.get(text, text))
+    if isinstance(metric, EpsilonMeasured):
+        if value <= 0:
+            raise SpecError(f"{text}: {value:g} is no epsilon; give a number above 0")
+        return RateThreshold(metric, value)
+    if not isinstance(metric, Identified | MembershipMetricSpec) or metric.better == "lower":
+        return None
+    if not 0 < value <= 1:
+        raise SpecError(f"{text}: {value:g} is no share; give a number above 0, at most 1")
+    if isinstance(metric, MetricSpec) and modality not in metric.modalities:
+        raise SpecError(f"{text} is not defined for {modality} data; use mse or tpr_at_1")
+    return RateThreshold(metric, value)
+
+
 def threshold_of(text: str, value: float, modality: str) -> ExposureThreshold:
     """Return a threshold of a metric that is measured of single samples of a modality."""
-    metric = parse("metric", text)
+    metric = parse("metric", SHORT_NAMES.get(text, text))
     if not isinstance(metric, MetricSpec) or metric.per != "sample":
-        raise SpecError(f"{text} does not measure single samples; use ssim, psnr, mse or lpips")
+        raise SpecError(
+            f"{text} does not measure single recovered samples; use ssim, psnr, mse or lpips, and "
+            "for who took part or epsilon tpr_at_1, auc or epsilon_measured under thresholds"
+        )
     for name in metric.weights:
         try:
             check_file(name)

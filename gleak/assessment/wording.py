@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gleak.assessment.findings import HEADLINES, DefenseCost, Fact, Mean, Verdict
+from gleak.assessment.findings import DefenseCost, Fact, Mean
+from gleak.assessment.verdict_words import HEADLINES, Verdict
 from gleak.core.numbers import DASH
 
 EPSILONS = ("epsilon_stated", "epsilon_prv", "epsilon_rdp")
@@ -26,6 +27,12 @@ GLOSSARY = [
         "compatible with.",
         "cannot tell": "nothing was found, but the attack, its iterations or the number of clients "
         "were too weak for that to say anything.",
+        "member": "a sample that took part in an update. Whoever has a record learns that it did, "
+        "such as that a person is in the study of a disease.",
+        "area under the ROC curve": "probability that a member has more evidence than another "
+        "candidate: 0.5 by chance, 1 if members are told for certain.",
+        "canary": "a gradient made up for a test, with which a defence is run many times and "
+        "without which as many times: what tells the two apart bounds epsilon from below.",
         "epsilon": "of differential privacy: how much the update can depend on one sample. Odds "
         "change at most by the factor exp(epsilon), 2.7 at 1 and 22,000 at 10.",
         "label": "the class of a sample, such as a diagnosis.",
@@ -60,6 +67,15 @@ def percent_in_words(share: Mean) -> str:
     if share.low is None or share.high is None:
         return f"{share.value:.0%}"
     return f"{share.value:.0%}; 95% interval {share.low:.0%} to {share.high:.0%}"
+
+
+def rate_in_words(share: Mean) -> str:
+    """Format a share with its interval in brackets."""
+    if share.value is None:
+        return "an unknown share"
+    if share.low is None or share.high is None:
+        return f"{share.value:.0%}"
+    return f"{share.value:.0%} (95% interval {share.low:.0%} to {share.high:.0%})"
 
 
 def ends_in_percent(share: Mean) -> str:

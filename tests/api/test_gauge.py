@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch.linalg import lstsq
 
 import gleak
 from gleak.api import gauge as module
+from gleak.captures.frameworks.observers import metrics_of_gauge, refusal
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.models.parameters import independent_copy
 from gleak.runtime.virtual_gpu import DEVICE, VirtualGPU
@@ -259,3 +261,48 @@ def test_the_first_call_imports_no_symbolic_algebra() -> None:
     command = [sys.executable, "-c", FIRST_CALL]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+def test_members_are_told_from_other_samples_of_the_client() -> None:
+    """The update of one step on fewer samples than values determines who was in it."""
+    model = dense()
+    before, after, truth = trained(model, 16)
+    others = torch.rand(300, *SHAPE), torch.arange(300) % CLASSES
+    gauge = gauge_of(model, 16)
+    found = gauge(before, after, truth, others)
+    assert (found["gleak-members"], found["gleak-auc"]) == (1, 1)
+    assert found.keys() == {*metrics_of_gauge(knows_truth=True, knows_others=True)}
+    without = {"gleak-members", "gleak-auc"}
+    assert gauge(before, after, truth).keys() == found.keys() - without
+
+
+def test_too_few_others_are_said_and_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that are among the samples of the round are none."""
+    model = dense()
+    before, after, (images, labels) = trained(model, 16)
+    others = torch.cat([images, images[:3] / 2]), torch.cat([labels, labels[:3]])
+    found = gauge_of(model, 16)(before, after, (images, labels), others)
+    assert math.isnan(found["gleak-members"]) and math.isnan(found["gleak-auc"])
+    assert found["gleak-labels"] > 0.9, "the others are measured"
+    assert "16 samples of the update and 3 others are too few" in caplog.text
+
+
+def test_others_need_the_truth() -> None:
+    model = dense()
+    before, after, truth = trained(model, 2)
+    with pytest.raises(ArtifactError, match="others: give the truth"):
+        gauge_of(model, 2)(before, after, None, truth)
+
+
+def test_a_broadcast_is_audited_before_training() -> None:
+    layers = nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10)
+    model = nn.Sequential(nn.Flatten(), *layers)
+    gauge = gauge_of(model, 2)
+    assert gauge.alarms(model.state_dict()) == []
+    crafted = gleak.craft("fishing", model, shape=SHAPE).model.state_dict()
+    assert gauge.alarms(crafted) == ["audit_bias"]
+    assert refusal(gauge.alarms, crafted) == (
+        "refused to train: audit_bias suspect crafted parameters"
+    )
+    assert refusal(gauge.alarms, model.state_dict()) == ""
+    assert "cannot be audited" in refusal(gauge.alarms, {"weight": torch.zeros(1)})

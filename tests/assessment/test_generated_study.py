@@ -33,11 +33,14 @@ def cells_of(study: Study, grid: str) -> list[Cell]:
     [
         (
             {"vary": {"rounds": [2], "model": ["fc2"]}},
-            ["deployed", "varied_rounds", "varied_model", "audit"],
+            ["deployed", "varied_rounds", "varied_model", "members", "audit"],
         ),
-        ({"defenses": ["topk", "dp+sigma=0.1"]}, ["deployed", "defenses", "audit"]),
-        ({"attacker": {"kind": "crafting_server"}}, ["deployed", "crafted", "audit"]),
-        ({"model": "mlp", "data": "breast_cancer"}, ["deployed", "audit"]),
+        (
+            {"defenses": ["topk", "dp+sigma=0.1"]},
+            ["deployed", "defenses", "members", "canaries", "audit"],
+        ),
+        ({"attacker": {"kind": "crafting_server"}}, ["deployed", "crafted", "members", "audit"]),
+        ({"model": "mlp", "data": "breast_cancer"}, ["deployed", "members", "audit"]),
     ],
 )
 def test_the_study_is_valid(resolved: Resolve, keys: dict[str, Any], grids: list[str]) -> None:
@@ -83,7 +86,11 @@ def test_a_varied_model_is_attacked_with_what_fits_it(
 def test_metrics_of_thresholds_are_measured_with_their_fields(resolved: Resolve) -> None:
     study = study_of(resolved(thresholds={"success_content+threshold=9e-3": 1}))
     asked = {str(metric) for found in study.asked_metrics("quick").values() for metric in found}
-    assert asked == {"success_content+threshold=9e-3"}
+    assert asked == {"success_content+threshold=9e-3", "auc", "tpr"}
+    study = study_of(resolved(thresholds={"identified": 0.05, "tpr+fpr=0.001": 0.1}))
+    asked = {str(metric) for found in study.asked_metrics("quick").values() for metric in found}
+    rates = {"identified", "identified_by_chance", "tpr+fpr=1e-3"}
+    assert asked == {"ssim", *rates, "auc", "tpr"}
 
 
 def test_deployments_that_differ_in_one_field_share_cells(resolved: Resolve) -> None:
@@ -93,6 +100,18 @@ def test_deployments_that_differ_in_one_field_share_cells(resolved: Resolve) -> 
         {c for grid in study.values() for c in grid["quick"].cells} for study in (first, second)
     ]
     assert cells[0] < cells[1]
+
+
+def test_who_took_part_is_inferred_of_the_clients_that_are_attacked(resolved: Resolve) -> None:
+    study = study_of(resolved(defense="dp+sigma=0.1", defenses=["topk"]))
+    cells = study.grid("members", "quick").cells
+    methods = ["gradient_cosine+candidates=200", "regression+candidates=200"]
+    assert [(str(cell.defense), str(cell.attack)) for cell in cells] == [
+        (defense, method) for defense in ("none", "dp+sigma=0.1", "topk") for method in methods
+    ]
+    assert {cell.client for cell in cells} == {c.client for c in cells_of(study, "deployed")}
+    (audited,) = study.grid("canaries", "quick").cells
+    assert (str(audited.defense), audited.client.victims) == ("dp+sigma=0.1", 1)
 
 
 def test_an_unknown_defence_is_named_by_its_key(resolved: Resolve) -> None:

@@ -11,15 +11,7 @@ import pytest
 from gleak.artifacts.dataset import Dataset
 from gleak.assessment import findings
 from gleak.assessment.charts import Charts, sample_uri
-from gleak.assessment.findings import (
-    MEANINGS,
-    Exposure,
-    Finding,
-    Mean,
-    Report,
-    Variation,
-    Varied,
-)
+from gleak.assessment.findings import Exposure, Finding, Mean, Report, Variation, Varied
 from gleak.assessment.report_page import (
     ShownImage,
     ShownRecord,
@@ -28,6 +20,7 @@ from gleak.assessment.report_page import (
     rows_of,
 )
 from gleak.assessment.strips import Strip
+from gleak.assessment.verdict_words import MEANINGS
 from gleak.assessment.wording import format_mean, format_percent
 
 VOID = {"meta", "img", "link", "br", "wbr"}

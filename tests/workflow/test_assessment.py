@@ -131,7 +131,7 @@ def test_an_undefended_client_is_exposed(
     (labels,) = report["labels"]
     assert (labels["clients"], labels["share"]["value"]) == ("simulated", 1)
     assert labels["verdict"] == "exposed" and labels["guess"] < 0.2
-    assert [each["kind"] for each in report["answer"]] == ["samples", "labels"]
+    assert [each["kind"] for each in report["answer"]] == ["samples", "labels", "members"]
     assert (report["work"]["iterations"], report["work"]["default"]) == (300, 4800)
     (audit,) = report["audits"]
     assert (audit["crafting"], audit["alarms"]) == ("honest", 0)
@@ -174,7 +174,7 @@ def test_deployments_that_differ_in_one_field_share_jobs(
     code, printed = python(tmp_path, SNAKEMAKE, *map(str, words))
     assert code == 0, printed
     together = Counter(job.rule for job in Result(code, printed).jobs)
-    assert (sum(map(len, alone)), together.total()) == (139, 66)
+    assert (sum(map(len, alone)), together.total()) == (212, 104)
     assert together == {
         "prepare_dataset": 1,
         "train_model": 2,  # lenet, fc2
@@ -183,7 +183,10 @@ def test_deployments_that_differ_in_one_field_share_jobs(
         "score": 13,
         "score_truth": 6,
         "score_parameters": 2,
-        "tabulate": 23,
+        "draw_candidates": 6,
+        "infer_members": 11,  # two methods on each, but one after two steps
+        "score_members": 11,
+        "tabulate": 33,
     }
 
 
@@ -193,7 +196,7 @@ def test_noise_hides_the_client_and_cells_are_shared(folder: Path) -> None:
     keys = {"defense": "dp+sigma=0.1", "defenses": ["topk"]}
     code, report, printed = run_and_print(folder, "noisy", **keys)
     assert (code, report["verdict"]) == (4, "inconclusive"), "300 iterations, five clients"
-    assert "15 of 15 jobs" in printed, "six for each of two defences, and three tables"
+    assert "29 of 29 jobs" in printed, "11 for each of two defences, two audits, and five tables"
     assert "What would do: iterations: 4800" in printed
     gain = report["exposures"][0]["gain"]
     assert gain["low"] <= 0, "not better than the guess without the update"

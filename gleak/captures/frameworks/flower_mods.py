@@ -2,6 +2,7 @@
 
 `GaugingMod` measures every round, with any `Measure` such as `gleak.Gauge`, and withholds what
 exceeds a limit. `Budgeted` and `Periodic` make that cheaper by measuring some rounds only.
+`RefusingMod` audits what a client receives, before it trains.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import asdict, dataclass
 
 from gleak.captures.frameworks.flower import arrays_of
 from gleak.captures.frameworks.observers import (
+    Audit,
     Measure,
     TimeSpent,
     Truth,
     measured_by,
     metrics_of_gauge,
     over_limits,
+    refusal,
     unharmed,
     unknown,
 )
@@ -32,8 +35,8 @@ TRAIN = "train"
 ROUND = "server-round"
 TIMES, MEASURED = "gleak-times", "gleak-measured"
 """Records of a client's state: the time it spent, and the metrics of its last measured round."""
-WITHHELD = 20_001
-"""Code of the error that a client sends in place of an update; Flower's own are lower."""
+WITHHELD, REFUSED = 20_001, 20_002
+"""Codes of the errors that a client sends in place of an update; Flower's own are lower."""
 EXPECTED = 5.0
 """CPU seconds that no first call of a `gleak.Gauge` took (docs/results/speed.md)."""
 
@@ -55,6 +58,11 @@ class GaugingMod:
         names: names of the arrays, if clients send plain lists of arrays; None: as sent.
         metrics: names of the metrics that are measured, to be sent as NaN; None: those of a
             `gleak.Gauge` until others were measured.
+        others: gives other samples of the client, by which it is measured who of all is known to
+            have taken part; None: that is not measured. It needs the truth.
+
+    Raises:
+        SpecError: others without the truth.
     """
 
     def __init__(
@@ -64,10 +72,14 @@ class GaugingMod:
         limits: Mapping[str, float] | None = None,
         names: Sequence[str] | None = None,
         metrics: Collection[str] | None = None,
+        others: Callable[[Context], Truth] | None = None,
     ) -> None:
-        self.measure, self.truth = measure, truth
+        if others is not None and truth is None:
+            raise SpecError("others: needs truth, the samples of the round, too")
+        self.measure, self.truth, self.others = measure, truth, others
         self.limits, self.names = limits or {}, names
-        self.metrics = metrics_of_gauge(truth is not None) if metrics is None else metrics
+        known = metrics_of_gauge(truth is not None, others is not None)
+        self.metrics = known if metrics is None else metrics
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Train, measure, and send or withhold the update."""
@@ -90,8 +102,9 @@ class GaugingMod:
         """Return the metrics of an update; none if they cannot be measured."""
         with unharmed(f"client {reply.metadata.src_node_id}"):
             truth = None if self.truth is None else self.truth(context)
+            others = () if self.others is None else (self.others(context),)
             after = arrays_of(reply.content, self.names)
-            measured = measured_by(self.measure, before, after, truth)
+            measured = measured_by(self.measure, before, after, truth, *others)
             self.metrics = tuple(measured)
             return measured
         return {}
@@ -105,6 +118,29 @@ class GaugingMod:
         if over := over_limits(measured, self.limits):
             return Message(Error(WITHHELD, f"the update is withheld: {over}"), reply_to=message)
         return with_metrics(reply, measured)
+
+
+class RefusingMod:
+    """Mod of a client that audits the parameters of every broadcast, before it trains on them.
+
+    If an audit raises an alarm, the client does not train, and sends an error that names the audits
+    in place of an update. Place it first among the mods.
+
+    Args:
+        audit: such as ``gauge.alarms`` of a `gleak.Gauge`.
+        names: names of the arrays, if the server sends plain lists of arrays; None: as sent.
+    """
+
+    def __init__(self, audit: Audit, names: Sequence[str] | None = None) -> None:
+        self.audit, self.names = audit, names
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Audit and train, or refuse to."""
+        if trains(message):
+            reason = refusal(self.audit, arrays_of(message.content, self.names))
+            if reason:
+                return Message(Error(REFUSED, reason), reply_to=message)
+        return call_next(message, context)
 
 
 @dataclass(frozen=True)

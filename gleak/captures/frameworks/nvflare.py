@@ -23,11 +23,13 @@ from typing import Any
 import torch
 
 from gleak.captures.frameworks.observers import (
+    Audit,
     Measure,
     TimeSpent,
     measured_by,
     metrics_of_gauge,
     over_limits,
+    refusal,
     unharmed,
     unknown,
     write_round,
@@ -231,6 +233,42 @@ class GaugingFilter(RoundFilter):
             for name, value in metrics.items():
                 scalar = {"data_type": AnalyticsDataType.SCALAR, "global_step": number}
                 send_analytic_dxo(self, create_analytic_dxo(name, value, **scalar), fl_ctx)
+
+
+class RefusingFilter(RoundFilter):
+    """Filter that audits what a client receives, and blocks it if an audit raises an alarm.
+
+    The client's task then fails before it trains, with an error that names the audits. Add it for
+    data and results of tasks, like `CapturingFilter`.
+
+    Args:
+        audit: function from a state to what is suspicious of it, such as ``alarms`` of a
+            `gleak.Gauge`, as module.name: FLARE writes arguments as text.
+
+    Raises:
+        SpecError: there is no such function.
+    """
+
+    def __init__(self, audit: str) -> None:
+        super().__init__()
+        self.audit = audit
+        self._audit: Audit = imported("audit", audit)
+
+    def observes(self, number: int) -> bool:
+        return True
+
+    def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        """Audit the parameters.
+
+        Raises:
+            ContentBlockedException: an audit raises an alarm; names it.
+        """
+        received = {name: value.numpy() for name, value in state_of(dxo.data).items()}
+        if reason := refusal(self._audit, received):
+            raise ContentBlockedException(f"{place(number, fl_ctx)}: {reason}")
+
+    def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        """Let the result pass."""
 
 
 class BudgetedGaugingFilter(GaugingFilter):

@@ -27,18 +27,26 @@ Read = Callable[[], Arrays]
 """Function that reads the arrays of one client's answer, which may be malformed."""
 Truth = tuple[Any, Any]
 """Inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N)."""
-Measure = Callable[[Arrays, Arrays, Truth | None], dict[str, float]]
-"""Function from states before and after training, and the truth if it is known, to metrics."""
+Measure = Callable[..., dict[str, float]]
+"""Function from states before and after training, and the truth or None, to metrics.
+
+Of a client that has other samples, too, these are a fourth argument, like the truth.
+"""
+Audit = Callable[[Arrays], Collection[str]]
+"""Function from the state that was broadcast to what is suspicious of it."""
 ALARMS, EXPLAINED = "gleak-alarms", "gleak-explained"
 LABELS, RECOVERED = "gleak-labels", "gleak-recovered"
 """Metrics of a `gleak.Gauge`; these two need the truth."""
+FOUND, AREA = "gleak-members", "gleak-auc"
+"""Others, which need the truth and other samples of the client."""
 AGE, OVERHEAD = "gleak-age", "gleak-overhead"
 log = logging.getLogger(__name__)
 
 
-def metrics_of_gauge(knows_truth: bool) -> tuple[str, ...]:
-    """Return the names of what a `gleak.Gauge` measures, with or without the truth."""
-    return (ALARMS, EXPLAINED, *((LABELS, RECOVERED) if knows_truth else ()))
+def metrics_of_gauge(knows_truth: bool, knows_others: bool = False) -> tuple[str, ...]:
+    """Return the names of what a `gleak.Gauge` measures, by what it is given besides."""
+    known = (LABELS, RECOVERED) if knows_truth else ()
+    return (ALARMS, EXPLAINED, *known, *((FOUND, AREA) if knows_others else ()))
 
 
 def unknown(metrics: Iterable[str]) -> dict[str, float]:
@@ -205,6 +213,18 @@ def write_round(
 def measured_by(measure: Measure, *update: Any) -> dict[str, float]:
     """Return the metrics of an update as numbers, which frameworks can send."""
     return {name: float(value) for name, value in measure(*update).items()}
+
+
+def refusal(audit: Audit, received: Arrays) -> str:
+    """Return why a client refuses to train on what it received; empty if it does not.
+
+    Parameters that cannot be audited, such as those of another network, are refused, too.
+    """
+    try:
+        alarms = audit(received)
+    except GleakError as error:
+        return f"refused to train: the parameters cannot be audited: {error}"
+    return f"refused to train: {', '.join(alarms)} suspect crafted parameters" if alarms else ""
 
 
 def over_limits(measured: Mapping[str, float], limits: Mapping[str, float]) -> str:

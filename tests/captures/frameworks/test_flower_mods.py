@@ -37,6 +37,7 @@ from gleak.captures.frameworks.flower_mods import (  # noqa: E402
     Deferred,
     GaugingMod,
     Periodic,
+    RefusingMod,
     round_of,
 )
 from tests.captures.frameworks.test_flower import CLIENTS, NAMES, STATE, after, as_list, shift  # noqa: E402
@@ -299,3 +300,27 @@ def test_the_gauge_measures_a_federation() -> None:
     assert found.keys() == {"n", *metrics_of_gauge(knows_truth=True)}
     assert found["gleak-recovered"] == found["gleak-labels"] == 1
     assert found["gleak-explained"] == pytest.approx(1, abs=1e-3)
+
+
+def test_a_client_refuses_to_train_on_suspicious_parameters() -> None:
+    def never(*_: Any) -> Message:
+        raise AssertionError("it trains")
+
+    reply = RefusingMod(lambda state: ["audit_bias", "audit_rank"])(asked(), None, never)
+    assert reply.error.code == 20_002
+    assert reply.error.reason == (
+        "refused to train: audit_bias, audit_rank suspect crafted parameters"
+    )
+    assert RefusingMod(lambda state: [])(asked(), None, trained).has_content()
+    assert RefusingMod(lambda state: ["audit_bias"])(asked("evaluate"), None, trained).has_content()
+
+
+def test_other_samples_are_given_to_the_measure_beside_those_of_the_round() -> None:
+    def measure(before: Any, after: Any, truth: Any, others: Any) -> dict[str, float]:
+        return {"sum": float(truth[0] + others[0])}
+
+    mod = GaugingMod(measure, lambda context: (1, 2), others=lambda context: (3, 4))
+    assert dict(mod(asked(), None, trained).content["metrics"])["sum"] == 4
+    assert "gleak-members" in GaugingMod(failing, truth=max, others=max).metrics
+    with pytest.raises(SpecError, match="needs truth"):
+        GaugingMod(measure, others=lambda context: (3, 4))

@@ -35,6 +35,7 @@ from gleak.captures.frameworks.nvflare import (  # noqa: E402
     BudgetedGaugingFilter,
     CapturingFilter,
     GaugingFilter,
+    RefusingFilter,
 )
 from tests.captures.test_observed_training import (  # noqa: E402
     network,
@@ -294,3 +295,20 @@ def test_what_cannot_be_measured_is_refused(name: str) -> None:
         GaugingFilter(name)
     with pytest.raises(SpecError, match="share=0: give a number above 0"):
         BudgetedGaugingFilter(MEASURE, share=0)
+
+
+def suspicious(state: Arrays) -> list[str]:
+    """An audit of parameters of which the first is not zero."""
+    return ["audit_bias"] if state["weight"].any() else []
+
+
+def test_a_client_refuses_to_train_on_suspicious_parameters() -> None:
+    filtering = RefusingFilter(f"{__name__}.suspicious")
+    with pytest.raises(ContentBlockedException, match="site-1: refused to train: audit_bias"):
+        Task().receive(filtering)
+    task = Task()
+    honest = {"weight": BEFORE["weight"] * 0}
+    assert task.receive(filtering, honest).keys() == {"weight"}
+    assert task.send(filtering, AFTER).keys() == AFTER.keys()
+    with pytest.raises(SpecError, match=r"audit 'no\.such'"):
+        RefusingFilter("no.such")

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gleak.assessment.answer import inferred, meaning
+from gleak.assessment.findings import Mean, MeasuredEpsilon
+from gleak.assessment.member_results import Inferred, rate_of
+from gleak.assessment.resolved import RateThreshold, Resolved
+from gleak.core.registry import parse
+from gleak.studies.cell import Cell
+from tests.assessment.test_exposure import CELL, rows
+
+Resolve = Callable[..., Resolved]
+COSINE = "gradient_cosine+candidates=100"
+
+
+def table(found: Sequence[float], areas: Sequence[float], defense: str) -> pd.DataFrame:
+    """Scores of clients of one sample each."""
+    tables = [rows(COSINE, [[v] for v in found], "tpr"), rows(COSINE, [[v] for v in areas], "auc")]
+    return pd.concat(tables).assign(defense=defense)
+
+
+def measured(**tables: pd.DataFrame) -> Any:
+    """What a run left of the grid of members, by defence."""
+    nothing = rows("best", [])
+    cells = [Cell.parse({**CELL, "defense": name, "attack": COSINE}) for name in tables]
+    member = np.zeros((20, 100), dtype=bool)
+    member[:, 0] = True
+    scores = pd.concat([nothing, *tables.values()])
+    return SimpleNamespace(
+        scores=lambda grid: scores if grid == "members" else nothing,
+        cells=lambda grid: cells if grid == "members" else [],
+        members=lambda cell: member,
+    )
+
+
+ALL, NONE = table([1] * 20, [1] * 20, "none"), table([0] * 20, [0.2, 0.8] * 10, "topk")
+
+
+def test_the_deployed_defence_is_first_and_has_a_sentence(resolved: Resolve) -> None:
+    found = Inferred.of(resolved(defense="topk"), measured(none=ALL, topk=NONE), False)
+    assert [(row.defense, row.deployed) for row in found.took_part] == [
+        ("topk", True),
+        ("none", False),
+    ]
+    (sentence,) = inferred(found)
+    assert (sentence.kind, sentence.decides) == ("members", False)
+    assert sentence.sentence == (
+        "Members: of 20 records that took part the server tells 0% (95% interval 0% to 17%) from "
+        "1980 others, at one false positive in a hundred, by gradient_cosine; by chance 1%: chance "
+        "may explain it. The area under the ROC curve is 0.5 [0.369, 0.631], by chance 0.5."
+    )
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "none", "topk"),
+    [
+        ({}, "exposed", "inconclusive"),  # 17% may be found
+        ({"tpr_at_1": 0.05}, "exposed", "inconclusive"),
+        ({"tpr_at_1": 0.3}, "exposed", "not found"),
+        ({"auc": 0.9}, "exposed", "not found"),
+        ({"auc": 0.9, "tpr": 0.05}, "exposed", "inconclusive"),
+    ],
+)
+def test_verdicts_are_by_intervals(
+    resolved: Resolve, thresholds: dict[str, float], none: str, topk: str
+) -> None:
+    deployment = resolved(defenses=["topk"], thresholds=thresholds)
+    found = Inferred.of(deployment, measured(none=ALL, topk=NONE), False)
+    assert [row.verdict for row in found.took_part] == [none, topk]
+    (sentence,) = inferred(found)
+    assert sentence.decides == bool(thresholds)
+    assert str(deployment.thresholds[0]) == "ssim ≥ 0.5", "thresholds on rates leave the default"
+
+
+def test_a_method_that_finds_nothing_without_a_defence_cannot_tell(resolved: Resolve) -> None:
+    weak = table([0] * 20, [0.2, 0.8] * 10, "none")
+    deployment = resolved(defenses=["topk"], thresholds={"tpr": 0.3})
+    found = Inferred.of(deployment, measured(none=weak, topk=NONE), False)
+    assert {row.verdict for row in found.took_part} == {"inconclusive"}
+    assert "no more than chance without any defence" in found.took_part[1].doubts[0].text
+    assert meaning("inconclusive", inferred(found)).endswith("cannot be told")
+
+
+def test_captures_that_contradict_the_description_give_no_verdict(resolved: Resolve) -> None:
+    found = Inferred.of(resolved(), measured(none=ALL), True)
+    assert [row.verdict for row in found.took_part] == ["inconclusive"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.06, 0.5, "exposed"), (0.0, 0.04, "not found"), (0.0, 0.5, "inconclusive")],
+)
+def test_a_rate_is_compared_by_its_interval(low: float, high: float, verdict: str) -> None:
+    threshold = RateThreshold(parse("metric", "identified"), 0.05)
+    assert rate_of(threshold, Mean(value=low, low=low, high=high), 0.01).verdict == verdict
+    unknown = Mean(value=None, low=None, high=None)
+    assert rate_of(threshold, unknown, 0.01).verdict == "not measured"
+
+
+def test_more_than_is_proven_refutes_the_accountant() -> None:
+    facts: dict[str, Any] = {
+        "defense": "dp",
+        "deployed": True,
+        "audit": "gradient_canaries",
+        "delta": 1e-5,
+        "confidence": 0.95,
+        "measurable": 30.0,
+        "accounted": 2.0,
+        "threshold": None,
+        "verdict": "exposed",
+    }
+    assert MeasuredEpsilon(**facts, measured=2.1).refutes
+    assert not MeasuredEpsilon(**facts, measured=1.9).refutes
+    (sentence,) = inferred(Inferred([], [], [MeasuredEpsilon(**facts, measured=2.1)]))
+    assert "More is measured than proven" in sentence.sentence
+    assert sentence.decides

@@ -218,6 +218,17 @@ def gaussian_trade_off(false_positives: np.ndarray, mu: float) -> np.ndarray:
     return np.asarray(scipy.special.ndtr(-scipy.special.ndtri(false_positives) - mu))
 
 
+def private_trade_off(false_positives: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
+    """Compute the least rate of false negatives under (epsilon, delta)-differential privacy.
+
+    max(0, 1 - delta - e^epsilon FPR, e^-epsilon (1 - delta - FPR)) (Dong et al. 2022, Proposition
+    2.5).
+    """
+    steep = 1 - delta - np.exp(epsilon) * false_positives
+    flat = np.exp(-epsilon) * (1 - delta - false_positives)
+    return np.maximum(np.maximum(steep, flat), 0)
+
+
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Compute the least epsilon at delta of a mu-Gaussian differentially private mechanism.
 

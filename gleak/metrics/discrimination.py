@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -64,7 +65,8 @@ class DPrime(MembershipMetricSpec):
 
     Of normal evidence of equal variance it is mu of the Gaussian trade-off curve, and the AUC is
     Phi(d' / sqrt(2)). Unlike a value computed from the AUC it is finite for a victim whose members
-    are all found, and its mean does not depend on the number of members.
+    are all found, and its mean does not depend on the number of members. Infinite if all others
+    have one evidence and members another.
     """
 
     source = "Green and Swets 1966"
@@ -78,10 +80,11 @@ class DPrime(MembershipMetricSpec):
 
 def _difference(evidence: np.ndarray, member: np.ndarray) -> float:
     inside, outside = evidence[member], evidence[~member]
-    deviation = outside.std(ddof=1) if len(outside) > 1 else 0.0
+    difference = float(inside.mean() - outside.mean())
+    deviation = float(outside.std(ddof=1)) if len(outside) > 1 else 0.0
     if deviation == 0:
-        return float("nan")
-    return float((inside.mean() - outside.mean()) / deviation)
+        return math.copysign(math.inf, difference) if difference else 0.0
+    return difference / deviation
 
 
 @register("p_value")

@@ -7,12 +7,11 @@ import pytest
 import scipy.stats
 
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.membership.epsilon_audit import (
-    audit_scores,
+from gleak.membership.epsilon_audit import audit_scores
+from gleak.membership.one_run_bound import one_run_epsilon, one_run_p_value
+from gleak.membership.trade_off import (
     gaussian_epsilon,
     gaussian_trade_off,
-    one_run_epsilon,
-    one_run_p_value,
     private_trade_off,
     rates_epsilon,
     rates_mu,

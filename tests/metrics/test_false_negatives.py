@@ -7,7 +7,7 @@ from sklearn.metrics import roc_curve
 
 from gleak.artifacts.audit_trials import AuditTrials
 from gleak.core.registry import parse
-from gleak.membership.epsilon_audit import gaussian_trade_off
+from gleak.membership.trade_off import gaussian_trade_off
 from gleak.metrics.measured_epsilon import FinishedAudit
 
 LEVELS = {"client": "fedsgd", "defense": "dp+sigma=2", "attack": "gradient_canaries"}

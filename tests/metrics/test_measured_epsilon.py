@@ -9,7 +9,8 @@ import pytest
 from gleak.artifacts.audit_trials import AuditTrials
 from gleak.artifacts.store import Refused
 from gleak.core.registry import parse
-from gleak.membership.epsilon_audit import audit_scores, gaussian_epsilon
+from gleak.membership.epsilon_audit import audit_scores
+from gleak.membership.trade_off import gaussian_epsilon
 from gleak.metrics.base import MetricUnavailable, metrics_of
 from gleak.metrics.measured_epsilon import EpsilonAccounted, FinishedAudit
 from gleak.metrics.score_audit import score_audit

@@ -17,7 +17,7 @@ from gleak.figures.canvas.panels import facet_panels, panel_of
 from gleak.figures.canvas.style import NEUTRAL, colours, save, save_numbers, theme
 from gleak.figures.statistics import CELL, Row, chosen_cells, records, summarise
 from gleak.membership.canaries import CanarySpec
-from gleak.membership.epsilon_audit import gaussian_trade_off, private_trade_off
+from gleak.membership.trade_off import gaussian_trade_off, private_trade_off
 from gleak.studies.axis_labels import read_metric
 from gleak.studies.figure_spec import FigureData, GridFigure
 

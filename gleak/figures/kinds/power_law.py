@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from gleak.core.errors import SpecError
 from gleak.core.lazy import matplotlib as mpl
 from gleak.core.lazy import pandas as pd
 from gleak.core.numbers import format_number
@@ -17,6 +18,7 @@ from gleak.figures.canvas.panels import Colour, add_legend, facet_panels, hues, 
 from gleak.figures.canvas.style import NEUTRAL, PANEL, save, theme
 from gleak.figures.kinds.plots import MeanPlot, save_points
 from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData, Over
 
 LAW: dict[str, Any] = {"lw": 1, "ls": ":"}
@@ -43,7 +45,18 @@ class PowerLaw(MeanPlot):
         return f"{super().reading} Dotted: {law} through the first point."
 
     def along(self, names: AxisLabels, spec: Spec) -> float | str:
-        return self.x_axis.place(spec, self.x_missing)
+        place = self.x_axis.place(spec, self.x_missing)
+        if isinstance(place, float) and place > 0:
+            return place
+        raise SpecError(
+            f"x: {self.x} of {spec} is no number above 0, on which a power law is drawn; choose a "
+            "field of such numbers, or where to leave the spec out"
+        )
+
+    def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
+        super().check(names, cells)
+        for cell in self.chosen(names, cells):
+            self.along(names, self.x_axis.spec(cell))
 
     def draw(self, material: FigureData, stem: Path) -> None:
         points, _ = save_points(self, material, stem)

@@ -7,7 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from gleak.core.errors import SpecError
 from gleak.figures.kinds.plots import summarise_points
+from gleak.figures.statistics import cells_of
 from gleak.studies.figure_spec import FigureData
 from tests.score_tables import DrawTwice, Scored, make_figure
 
@@ -46,3 +48,8 @@ def test_the_law_goes_through_the_first_point(falling: FigureData, tmp_path: Pat
     make(x_missing=1e-5).draw(falling, tmp_path / "law")
     assert "x to the power of -0.5 through the first point" in make().reading
     assert len(pd.read_csv(tmp_path / "law.csv")) == 3
+
+
+def test_an_axis_without_numbers_is_refused_before_anything_is_drawn(falling: FigureData):
+    with pytest.raises(SpecError, match="defense of none is no number above 0"):
+        make(x="defense").check(falling.names, cells_of(falling.scores))

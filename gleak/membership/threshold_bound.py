@@ -53,6 +53,7 @@ class ThresholdBound(ABC):
         """Return the bounds that belong to a value."""
 
     def compute(self, present: Scores, absent: Scores, delta: float, confidence: float) -> Finding:
+        """Compute the bound of scores with and without a canary."""
         threshold = self.threshold(present, absent, delta, confidence)
         sizes = len(absent.measuring), len(present.measuring)
         counts = errors(present.measuring, absent.measuring, np.array([threshold]))

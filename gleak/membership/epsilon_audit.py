@@ -11,8 +11,6 @@ others, which are independent of it, measure the errors there.
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,18 +18,14 @@ from typing import Literal
 import numpy as np
 
 from gleak.core.errors import ArtifactError, SpecError, nearest
-from gleak.core.lazy import scipy
+from gleak.membership.gaussian_bound import GaussianBound
+from gleak.membership.one_run_bound import bound_one_run
+from gleak.membership.rates_bound import RatesBound
+from gleak.membership.threshold_bound import Finding, Scores, split_scores
 
 Method = Literal["rates", "gaussian", "one_run"]
 FEWEST = 20
 """Scores of each kind below which no audit is made."""
-CHOOSING = 4
-"""One score of so many chooses the threshold."""
-THRESHOLDS = 100
-"""Largest number of thresholds among which it is chosen."""
-MARGINS = 16
-"""Number of margins within which no guess is made, among which one is chosen."""
-LARGEST_EPSILON = 500.0
 
 
 @dataclass(frozen=True)
@@ -108,7 +102,7 @@ def audit_scores(
         _checked(name, values)
         for name, values in (("scores_with", scores_with), ("scores_without", scores_without))
     ]
-    present, absent = map(_split, groups)
+    present, absent = map(split_scores, groups)
     found = _COMPUTED[method](present, absent, delta, confidence)
     return EpsilonAudit(
         epsilon=found.epsilon,
@@ -166,237 +160,8 @@ def _checked(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
     return scores
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """Scores of one kind, those that choose the test and those that measure it."""
-
-    choosing: np.ndarray
-    measuring: np.ndarray
-
-
-def _split(scores: np.ndarray) -> _Scores:
-    chooses = np.arange(len(scores)) % CHOOSING == 0
-    return _Scores(scores[chooses], scores[~chooses])
-
-
-@dataclass(frozen=True)
-class _Finding:
-    """Numbers of an audit; see `EpsilonAudit`."""
-
-    epsilon: float
-    mu: float
-    threshold: float
-    ceiling: float
-
-
-def rates_epsilon(
-    false_positives: np.ndarray, false_negatives: np.ndarray, delta: float
-) -> np.ndarray:
-    """Compute the least epsilon that allows both errors of a test; at least 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = [
-            np.maximum(1 - one - delta, 0) / other
-            for one, other in (
-                (false_negatives, false_positives),
-                (false_positives, false_negatives),
-            )
-        ]
-        return np.maximum(np.log(np.maximum(*ratios)), 0)
-
-
-def rates_mu(false_positives: np.ndarray, false_negatives: np.ndarray) -> np.ndarray:
-    """Compute the least mu of Gaussian privacy that allows both errors of a test; at least 0."""
-    quantiles = scipy.special.ndtri(false_positives) + scipy.special.ndtri(false_negatives)
-    return np.maximum(-quantiles, 0)
-
-
-def gaussian_trade_off(false_positives: np.ndarray, mu: float) -> np.ndarray:
-    """Compute the least rate of false negatives under mu-Gaussian differential privacy.
-
-    Phi(Phi^-1(1 - FPR) - mu) (Dong et al. 2022, Definition 2.6).
-    """
-    return np.asarray(scipy.special.ndtr(-scipy.special.ndtri(false_positives) - mu))
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Compute the least epsilon at delta of a mu-Gaussian differentially private mechanism.
-
-    It solves delta = Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu) (Balle and
-    Wang 2018, Theorem 8; Dong et al. 2022, Corollary 2.13). One step of noise of z times the
-    sensitivity has mu = 1 / z, and T of them have sqrt(T) / z.
-    """
-
-    def excess(epsilon: float) -> float:
-        first = scipy.special.ndtr(mu / 2 - epsilon / mu)
-        second = math.exp(epsilon + scipy.special.log_ndtr(-mu / 2 - epsilon / mu))
-        return float(first - second - delta)
-
-    if mu == 0 or excess(0) <= 0:
-        return 0.0
-    largest = mu**2 / 2 + 40 * mu
-    return float(scipy.optimize.brentq(excess, 0, largest))
-
-
-class _Bound(ABC):
-    """Bound on epsilon by the rates of both errors at one threshold."""
-
-    @abstractmethod
-    def values(self, positives: np.ndarray, negatives: np.ndarray, delta: float) -> np.ndarray:
-        """Compute a number that grows with the bound from upper bounds on both rates."""
-
-    @abstractmethod
-    def threshold(
-        self, present: _Scores, absent: _Scores, delta: float, confidence: float
-    ) -> float:
-        """Choose a threshold by the scores that choose."""
-
-    @abstractmethod
-    def epsilon_and_mu(self, value: float, delta: float) -> tuple[float, float]:
-        """Return the bounds that belong to a value."""
-
-    def compute(
-        self, present: _Scores, absent: _Scores, delta: float, confidence: float
-    ) -> _Finding:
-        threshold = self.threshold(present, absent, delta, confidence)
-        sizes = len(absent.measuring), len(present.measuring)
-        counts = _errors(present.measuring, absent.measuring, np.array([threshold]))
-        none = np.zeros(1), np.zeros(1)
-        (epsilon, mu), (ceiling, _) = (
-            self.epsilon_and_mu(float(self.values(*rates, delta)[0]), delta)
-            for rates in (_upper(counts, sizes, confidence), _upper(none, sizes, confidence))
-        )
-        return _Finding(epsilon, mu, threshold, ceiling)
-
-
-class _RatesBound(_Bound):
-    def values(self, positives: np.ndarray, negatives: np.ndarray, delta: float) -> np.ndarray:
-        return rates_epsilon(positives, negatives, delta)
-
-    def threshold(
-        self, present: _Scores, absent: _Scores, delta: float, confidence: float
-    ) -> float:
-        """Choose the threshold with the largest bound on the scores that choose.
-
-        Their intervals are wider than those of the scores that measure, so that it is none of those
-        at which few errors are seen by chance.
-        """
-        every = np.unique(np.concatenate([present.choosing, absent.choosing]))
-        places = np.linspace(0, len(every) - 1, min(len(every), THRESHOLDS)).round().astype(int)
-        counts = _errors(present.choosing, absent.choosing, every[places])
-        sizes = len(absent.choosing), len(present.choosing)
-        values = self.values(*_upper(counts, sizes, confidence), delta)
-        return float(every[places][values.argmax()])
-
-    def epsilon_and_mu(self, value: float, delta: float) -> tuple[float, float]:
-        return value, math.nan
-
-
-class _GaussianBound(_Bound):
-    def values(self, positives: np.ndarray, negatives: np.ndarray, delta: float) -> np.ndarray:
-        return rates_mu(positives, negatives)
-
-    def threshold(
-        self, present: _Scores, absent: _Scores, delta: float, confidence: float
-    ) -> float:
-        """Choose the middle, where both errors of normal scores are equal and best measured."""
-        return _middle(present, absent)
-
-    def epsilon_and_mu(self, value: float, delta: float) -> tuple[float, float]:
-        return gaussian_epsilon(value, delta), value
-
-
-def _middle(present: _Scores, absent: _Scores) -> float:
-    return float(np.median(present.choosing) + np.median(absent.choosing)) / 2
-
-
-def _errors(
-    present: np.ndarray, absent: np.ndarray, thresholds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count false positives and false negatives at each threshold; Shape (K) each."""
-    positives = len(absent) - np.searchsorted(np.sort(absent), thresholds, "left")
-    return positives, np.searchsorted(np.sort(present), thresholds, "left")
-
-
-def _upper(
-    counts: Sequence[np.ndarray], sizes: tuple[int, int], confidence: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the upper bounds of Clopper and Pearson, which hold together with a confidence."""
-    level = 1 - (1 - confidence) / 2
-
-    def upper(count: np.ndarray, size: int) -> np.ndarray:
-        failures = np.maximum(size - count, 1)
-        bound = scipy.special.betaincinv(count + 1, failures, level)
-        return np.where(count < size, bound, 1.0)
-
-    first, second = (upper(count, size) for count, size in zip(counts, sizes, strict=True))
-    return first, second
-
-
-def one_run_p_value(
-    correct: int, guesses: int, canaries: int, epsilon: float, delta: float
-) -> float:
-    """Compute a bound on the probability of at least so many correct guesses under privacy.
-
-    Each of m canaries is included by a fair coin of its own, and the test guesses r of the coins.
-    If the mechanism is (epsilon, delta)-private for every canary, v or more guesses are correct
-    with a probability of at most
-
-        P[W >= v] + 2 m delta max_i P[v > W >= v - i] / i
-
-    for W binomial with r trials of probability 1 / (1 + e^-epsilon) (Steinke et al. 2023, Theorem
-    5.2, for guesses that are certain or left out).
-    """
-    accuracy = 1 / (1 + math.exp(-epsilon))
-    chance = float(scipy.stats.binom.sf(correct - 1, guesses, accuracy))
-    if delta == 0 or correct == 0:
-        return chance
-    lower = np.arange(1, correct + 1)
-    below = scipy.stats.binom.cdf([correct - 1, *(correct - 1 - lower)], guesses, accuracy)
-    return min(1.0, chance + 2 * canaries * delta * float(((below[0] - below[1:]) / lower).max()))
-
-
-def one_run_epsilon(
-    correct: int, guesses: int, canaries: int, delta: float, confidence: float
-) -> float:
-    """Compute the least epsilon that `one_run_p_value` does not refute; at least 0."""
-
-    def excess(epsilon: float) -> float:
-        return one_run_p_value(correct, guesses, canaries, epsilon, delta) - (1 - confidence)
-
-    if guesses == 0 or excess(0) > 0:
-        return 0.0
-    return float(scipy.optimize.brentq(excess, 0, LARGEST_EPSILON, xtol=1e-4))
-
-
-def _one_run(present: _Scores, absent: _Scores, delta: float, confidence: float) -> _Finding:
-    """Guess the coins of those canaries whose scores are far enough from the middle."""
-    chosen = np.concatenate([present.choosing, absent.choosing])
-    middle = _middle(present, absent)
-    canaries = len(present.measuring) + len(absent.measuring)
-
-    def guess(one: np.ndarray, other: np.ndarray, margin: float) -> tuple[int, int]:
-        correct = int((one >= middle + margin).sum() + (other < middle - margin).sum())
-        wrong = int((one < middle - margin).sum() + (other >= middle + margin).sum())
-        return correct, correct + wrong
-
-    def expected(margin: float) -> float:
-        correct, guesses = guess(present.choosing, absent.choosing, margin)
-        share = correct / (guesses + 1)
-        total = guesses * canaries // len(chosen)
-        return one_run_epsilon(math.floor(share * total), total, canaries, delta, confidence)
-
-    shares = np.linspace(0, 1, MARGINS, endpoint=False)[1:]
-    margins = [0.0, *np.quantile(np.abs(chosen - middle), shares, method="lower")]
-    margin = float(max(margins, key=expected))
-    epsilon = one_run_epsilon(
-        *guess(present.measuring, absent.measuring, margin), canaries, delta, confidence
-    )
-    ceiling = one_run_epsilon(canaries, canaries, canaries, delta, confidence)
-    return _Finding(epsilon, math.nan, middle + margin, ceiling)
-
-
-_COMPUTED: dict[str, Callable[[_Scores, _Scores, float, float], _Finding]] = {
-    "rates": _RatesBound().compute,
-    "gaussian": _GaussianBound().compute,
-    "one_run": _one_run,
+_COMPUTED: dict[str, Callable[[Scores, Scores, float, float], Finding]] = {
+    "rates": RatesBound().compute,
+    "gaussian": GaussianBound().compute,
+    "one_run": bound_one_run,
 }

@@ -15,7 +15,8 @@ from gleak.membership.gradient_cosine import cosines
 from gleak.models.base import ModelSpec
 
 FEWEST_CLIENTS = 3
-LEAST_DEVIATION = 1e-12
+LEAST_VARIANCE = 1e-8
+"""Added to the variance of the other clients' cosines, as the authors do."""
 
 
 @register("fedmia")
@@ -25,12 +26,14 @@ class FedMIA(MembershipSpec):
     The measurement is the cosine of the candidate's gradient with a client's update. Those of all
     other clients of the round give the mean and the standard deviation of a normal distribution,
     that of clients without the candidate; the evidence is the target's place in it (a one-tailed
-    test). Over rounds the probabilities are added. Of the paper the abstract and public summaries
-    were read, so that details may differ: how outliers among the other clients are treated, and the
-    weights of rounds.
+    test). Over rounds the probabilities are added. Of the paper the abstract was read, and the
+    authors' code: it treats no outliers among the other clients, averages every tenth round with
+    equal weights, and also reports the mean of the logarithms, which is left out here.
     """
 
-    source: ClassVar[str] = "FedMIA (Zhu et al. 2025), abstract"
+    source: ClassVar[str] = (
+        "FedMIA (Zhu et al. 2025), abstract and the authors' code (Liar-Mask/FedMIA)"
+    )
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
@@ -57,8 +60,7 @@ class FedMIA(MembershipSpec):
 def _places(measured: torch.Tensor) -> torch.Tensor:
     """Return each value's place in the normal distribution of the others of its row; (M, V)."""
     others = measured.shape[1] - 1
-    total = measured.sum(1, keepdim=True) - measured
-    mean = total / others
-    squares = measured.square().sum(1, keepdim=True) - measured.square() - others * mean.square()
-    deviation = (squares.clamp_min(0) / max(others - 1, 1)).sqrt().clamp_min(LEAST_DEVIATION)
-    return torch.special.ndtr((measured - mean) / deviation)
+    mean = (measured.sum(1, keepdim=True) - measured) / others
+    squares = measured.square().sum(1, keepdim=True) - measured.square()
+    variance = (squares / others - mean.square()).clamp_min(0) + LEAST_VARIANCE
+    return torch.special.ndtr((measured - mean) / variance.sqrt())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -56,6 +57,34 @@ def _area(evidence: np.ndarray, member: np.ndarray) -> float:
     inside = int(member.sum())
     outside = len(member) - inside
     return float((ranks[member].sum() - inside * (inside + 1) / 2) / (inside * outside))
+
+
+@register("d_prime")
+class DPrime(MembershipMetricSpec):
+    """Difference between the mean evidence of members and of others, in deviations of the others.
+
+    Of normal evidence of equal variance it is mu of the Gaussian trade-off curve, and the AUC is
+    Phi(d' / sqrt(2)). Unlike a value computed from the AUC it is finite for a victim whose members
+    are all found, and its mean does not depend on the number of members. Infinite if all others
+    have one evidence and members another.
+    """
+
+    source = "Green and Swets 1966"
+
+    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
+        return [
+            np.array([_difference(evidence, member)])
+            for evidence, member in zip(ranked.evidence, ranked.member, strict=True)
+        ]
+
+
+def _difference(evidence: np.ndarray, member: np.ndarray) -> float:
+    inside, outside = evidence[member], evidence[~member]
+    difference = float(inside.mean() - outside.mean())
+    deviation = float(outside.std(ddof=1)) if len(outside) > 1 else 0.0
+    if deviation == 0:
+        return math.copysign(math.inf, difference) if difference else 0.0
+    return difference / deviation
 
 
 @register("p_value")

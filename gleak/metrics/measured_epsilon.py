@@ -96,16 +96,42 @@ class EpsilonAccounted(AuditMetricSpec):
     source = "Gopi et al. 2021; opacus"
 
     def measure(self, audited: FinishedAudit) -> float:
-        client, defense = audited.client, audited.defense
-        if defense.data_dependent_noise:
-            raise MetricUnavailable(f"defense {defense}: noise that depends on the data")
-        recorded, mechanism = audited.trials.noise_multipliers, defense.mechanism
-        times = client.rounds if recorded is None else round(client.gradients_per_sample)
-        if recorded is None and mechanism is not None:
-            recorded = np.full(times, mechanism.deviation / (2 * mechanism.norm))
-        if recorded is None:
-            raise MetricUnavailable(f"defense {defense} guarantees no epsilon")
-        (multiplier,) = compose_multipliers(recorded[None], times)
-        if multiplier == 0:
-            raise MetricUnavailable(f"defense {defense}: epsilon is infinite")
-        return EpsilonPrv(delta=audited.audit.delta).guarantee(float(multiplier))
+        return EpsilonPrv(delta=audited.audit.delta).guarantee(accounted_noise(audited))
+
+
+@register("mu_accounted")
+class MuAccounted(AuditMetricSpec):
+    """Upper bound on mu of Gaussian differential privacy of the audited clients.
+
+    One over the noise of all their rounds and steps together, in units of the sensitivity. No test
+    has fewer errors than the Gaussian trade-off curve of this mu. Unavailable where
+    `epsilon_accounted` is.
+    """
+
+    source = "Dong et al. 2022, Definition 2.6 and Corollary 3.3"
+
+    def measure(self, audited: FinishedAudit) -> float:
+        return 1 / accounted_noise(audited)
+
+
+def accounted_noise(audited: FinishedAudit) -> float:
+    """Return the noise of one step that is as private as all rounds and steps of a client.
+
+    In units of the sensitivity.
+
+    Raises:
+        MetricUnavailable: nothing is guaranteed.
+    """
+    client, defense = audited.client, audited.defense
+    if defense.data_dependent_noise:
+        raise MetricUnavailable(f"defense {defense}: noise that depends on the data")
+    recorded, mechanism = audited.trials.noise_multipliers, defense.mechanism
+    times = client.rounds if recorded is None else round(client.gradients_per_sample)
+    if recorded is None and mechanism is not None:
+        recorded = np.full(times, mechanism.deviation / (2 * mechanism.norm))
+    if recorded is None:
+        raise MetricUnavailable(f"defense {defense} guarantees no epsilon")
+    (multiplier,) = compose_multipliers(recorded[None], times)
+    if multiplier == 0:
+        raise MetricUnavailable(f"defense {defense}: epsilon is infinite")
+    return float(multiplier)

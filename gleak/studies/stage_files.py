@@ -237,4 +237,5 @@ def reads_of_verdicts(part: StudyPart) -> Inputs:
 def datasets_of_victims(cells: Iterable[Cell]) -> list[Made]:
     """Return the datasets that victims are drawn from and whose specs do not tell their sizes."""
     drawn = (c for c in cells if "client" in c.specs and c.client.name != CAPTURED)
-    return list(dict.fromkeys(dataset_of(c) for c in drawn if c.dataset.sizes is None))
+    read = (c for c in drawn if c.end_kind != "audit" or c.attack.takes_samples)
+    return list(dict.fromkeys(dataset_of(c) for c in read if c.dataset.sizes is None))

@@ -10,8 +10,8 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.membership.canaries import Subject
 from gleak.membership.data_canaries import DataCanaries, _sender
-from gleak.membership.epsilon_audit import gaussian_epsilon
 from gleak.membership.mislabelled_canaries import MislabelledCanaries
+from gleak.membership.trade_off import gaussian_epsilon
 from gleak.runtime.seeding import derived_seed
 
 CLASSES = 4

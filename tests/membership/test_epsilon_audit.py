@@ -7,12 +7,12 @@ import pytest
 import scipy.stats
 
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.membership.epsilon_audit import (
-    audit_scores,
+from gleak.membership.epsilon_audit import audit_scores
+from gleak.membership.one_run_bound import one_run_epsilon, one_run_p_value
+from gleak.membership.trade_off import (
     gaussian_epsilon,
     gaussian_trade_off,
-    one_run_epsilon,
-    one_run_p_value,
+    private_trade_off,
     rates_epsilon,
     rates_mu,
 )
@@ -53,6 +53,16 @@ def test_no_privacy_is_lost_where_delta_exceeds_the_distance():
 def test_rates_at_the_trade_off_curve_have_its_mu():
     positives = np.array([1e-4, 0.01, 0.3, 0.9])
     np.testing.assert_allclose(rates_mu(positives, gaussian_trade_off(positives, 1.5)), 1.5)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_rates_at_the_trade_off_of_an_epsilon_have_that_epsilon(epsilon: float, delta: float):
+    positives = np.array([1e-4, 0.01, 0.3, 0.9])
+    negatives = private_trade_off(positives, epsilon, delta)
+    some = negatives > 0
+    found = rates_epsilon(positives[some], negatives[some], delta)
+    np.testing.assert_allclose(found, epsilon)
 
 
 def test_randomised_response_has_the_epsilon_of_its_rates():

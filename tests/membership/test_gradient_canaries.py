@@ -12,8 +12,9 @@ from gleak.core.spec import build_spec, changed
 from gleak.defenses.base import encode
 from gleak.defenses.differential_privacy import DifferentialPrivacy
 from gleak.membership.canaries import Subject
-from gleak.membership.epsilon_audit import audit_scores, gaussian_epsilon
+from gleak.membership.epsilon_audit import audit_scores
 from gleak.membership.gradient_canaries import GradientCanaries, protected_units
+from gleak.membership.trade_off import gaussian_epsilon
 
 BATCH = "fedsgd+batch_size=4"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import mannwhitneyu
+from scipy.stats import mannwhitneyu, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from gleak.core.registry import parse
@@ -62,7 +62,7 @@ def test_without_information_nothing_is_told(metric: object) -> None:
     member = np.arange(40) < 5
     ranked = RankedCandidates(np.zeros((2, 40)), np.tile(member, (2, 1)))
     values = np.concatenate(metric.measure(ranked))
-    expected = {"auc": 0.5, "tpr": 0.0}.get(metric.name)
+    expected = {"auc": 0.5, "tpr": 0.0, "d_prime": 0.0}.get(metric.name)
     assert values.min() >= 0.5 if expected is None else (values == expected).all()
     assert len(values) == (10 if metric.per == "sample" else 2)
 
@@ -71,4 +71,24 @@ def test_without_information_nothing_is_told(metric: object) -> None:
 def test_perfect_evidence_has_the_best_value(metric: object) -> None:
     member = np.arange(40) < 5
     values = np.concatenate(metric.measure(RankedCandidates(member[None] * 1.0, member[None])))
-    assert values.max() < 1e-5 if metric.better == "lower" else (values == 1).all()
+    best = np.inf if metric.name == "d_prime" else 1
+    assert values.max() < 1e-5 if metric.better == "lower" else (values == best).all()
+
+
+@pytest.mark.parametrize("members", [1, 40])
+def test_d_prime_is_the_shift_of_normal_evidence_however_many_members(members: int) -> None:
+    random = np.random.default_rng(0)
+    member = np.tile(np.arange(400) < members, (300, 1))
+    ranked = RankedCandidates(random.normal(size=member.shape) + 2.5 * member, member)
+    found = np.concatenate(parse("metric", "d_prime").measure(ranked))
+    assert found.shape == (300,)
+    assert found.mean() == pytest.approx(2.5, abs=4 / np.sqrt(300 * members))
+    areas = np.concatenate(parse("metric", "auc").measure(ranked))
+    assert areas.mean() == pytest.approx(norm.cdf(2.5 / np.sqrt(2)), abs=0.01)
+
+
+@pytest.mark.parametrize("evidence", [1.0, -1.0])
+def test_d_prime_is_infinite_if_only_members_differ(evidence: float) -> None:
+    ranked = RankedCandidates(np.array([[evidence, 0, 0]]), np.array([[True, False, False]]))
+    (found,) = parse("metric", "d_prime").measure(ranked)
+    assert found == evidence * np.inf

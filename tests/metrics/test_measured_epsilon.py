@@ -9,7 +9,8 @@ import pytest
 from gleak.artifacts.audit_trials import AuditTrials
 from gleak.artifacts.store import Refused
 from gleak.core.registry import parse
-from gleak.membership.epsilon_audit import audit_scores, gaussian_epsilon
+from gleak.membership.epsilon_audit import audit_scores
+from gleak.membership.trade_off import gaussian_epsilon
 from gleak.metrics.base import MetricUnavailable, metrics_of
 from gleak.metrics.measured_epsilon import EpsilonAccounted, FinishedAudit
 from gleak.metrics.score_audit import score_audit
@@ -53,6 +54,8 @@ def test_scores_hold_the_bound_beside_what_is_proven(trials: AuditTrials, tmp_pa
     assert values["epsilon_measured"] == bound.epsilon
     assert values["epsilon_measurable"] == bound.ceiling
     assert 0 < values["epsilon_measured"] < values["epsilon_accounted"]
+    assert gaussian_epsilon(values["mu_accounted"], 1e-5) <= values["epsilon_accounted"]
+    assert values["mu_accounted"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +98,6 @@ def test_metrics_of_audits_are_read_from_their_texts():
         "epsilon_accounted",
         "epsilon_measurable",
         "epsilon_measured",
+        "false_negatives",
+        "mu_accounted",
     ]

@@ -30,6 +30,9 @@ from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell
 from gleak.studies.figure_spec import FigureData
 
+MOST_COLUMNS = 16
+"""Largest number of samples beside each other; the rows of a larger batch are continued below."""
+
 
 @register("images")
 class Images(SampleFigure):
@@ -135,7 +138,18 @@ def _group(cells: list[list[Strip]], names: AxisLabels, varying: list[str]) -> l
         )
         for spec, cell in zip(specs, cells, strict=True)
     ]
-    return [TileRow("\n".join([*common, TRUTH]), truths or [EMPTY]), *results]
+    return wrapped([TileRow("\n".join([*common, TRUTH]), truths or [EMPTY]), *results])
+
+
+def wrapped(rows: list[TileRow]) -> list[TileRow]:
+    """Return rows of at most `MOST_COLUMNS` tiles, those of the same columns below each other."""
+    columns = max(len(row.tiles) for row in rows)
+    return [
+        replace(row, tiles=tiles)
+        for start in range(0, columns, MOST_COLUMNS)
+        for row in rows
+        if (tiles := row.tiles[start : start + MOST_COLUMNS])
+    ]
 
 
 def _headings(cell: Cell, names: AxisLabels, levels: list[str]) -> list[str]:

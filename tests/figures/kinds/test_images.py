@@ -12,8 +12,8 @@ from PIL import Image
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import SpecError
-from gleak.figures.canvas.image_grid import EMPTY, MISSING, TileRow
-from gleak.figures.kinds.images import lay_out_results, lay_out_search
+from gleak.figures.canvas.image_grid import EMPTY, MISSING, Tile, TileRow
+from gleak.figures.kinds.images import MOST_COLUMNS, lay_out_results, lay_out_search, wrapped
 from gleak.figures.kinds.samples import read_strips, read_values
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.figure_spec import FigureData, Shown
@@ -174,3 +174,20 @@ def test_what_cannot_stand_under_an_image(
 ):
     with pytest.raises(SpecError, match=fault):
         make(**fields).check(names, [cell()])
+
+
+def test_rows_of_many_samples_are_continued_below_with_the_same_columns():
+    def tiles(count: int) -> list[Tile]:
+        return [Tile(None, below=str(number)) for number in range(count)]
+
+    rows = [TileRow("truth", tiles(MOST_COLUMNS + 3)), TileRow("result", tiles(MOST_COLUMNS + 3))]
+    found = wrapped([*rows, TileRow("refused", [EMPTY])])
+    assert [(row.label, len(row.tiles)) for row in found] == [
+        ("truth", MOST_COLUMNS),
+        ("result", MOST_COLUMNS),
+        ("refused", 1),
+        ("truth", 3),
+        ("result", 3),
+    ]
+    assert found[4].tiles == rows[1].tiles[MOST_COLUMNS:]
+    assert wrapped(found[3:]) == found[3:]

@@ -40,7 +40,7 @@ class Images(SampleFigure):
 
     Layout ``search`` has one row per sample: truth, start, snapshots of the search, result. Layout
     ``results`` has one row per cell with the results of its first victims, below a row of the
-    truth, which cells with the same samples share. Results that did not converge are marked.
+    truth, which cells with the same samples share. Searches that did not converge are marked.
 
     Reconstructions are matched to the truth by an optimal assignment, as in scoring. A sample that
     was not recovered has a hatched tile. Of a large batch, each cell's best and worst samples can
@@ -177,7 +177,8 @@ def _below(strip: Strip, picture: Picture, names: AxisLabels) -> str:
         return ""
     if strip.shown.reason:
         return REFUSED
-    verdict = "" if strip.converged or picture.step != RESULT else "\nnot converged"
+    searched = picture.step == RESULT and picture.iteration is not None
+    verdict = "\nnot converged" if searched and not strip.converged else ""
     if picture.pixels is None:
         return f"not found{verdict}"
     if strip.metric == "mse" or picture.step != RESULT or math.isnan(strip.value):

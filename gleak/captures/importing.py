@@ -313,4 +313,13 @@ def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
         "schedule, clipping, loss and order, that batch normalisation was in "
         f"{client.batch_norm} mode (--batch-norm), that inputs are those of the network, and that "
         f"there was no dropout or defence (best factor: {comparison.factor:.3g}{fit})"
+        f"{_random_causes(comparison)}"
     )
+
+
+def _random_causes(comparison: UpdateComparison) -> str:
+    """Say how far what is drawn at random would change the first update, the likeliest first."""
+    causes = sorted(comparison.causes, key=lambda cause: abs(cause.change - comparison.errors[0]))
+    told = [f"{cause.name} changes it by about {100 * cause.change:.0f}%" for cause in causes]
+    own = f"the first client's update differs by {100 * comparison.errors[0]:.0f}%"
+    return f"; {own}, and {', '.join(told)}" if told else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,15 +18,18 @@ from gleak.clients.local_training import LocalTraining
 from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
 from gleak.data.base import DatasetSpec
-from gleak.models.stochastic import deterministic_copy
+from gleak.models.parameters import shared_copy
+from gleak.models.stochastic import deterministic_copy, stochastic_layers
 from gleak.optimizers.base import ClientOptimizer
-from gleak.runtime.seeding import drawing_from, torch_stream
+from gleak.runtime.seeding import drawing_from, stream, torch_stream
 from gleak.simulation.victims import relative_error
 
 KEYS = ("inputs", "labels")
 MAX_ERROR = 0.05
 RATE_DIGITS = 3
 REFINEMENTS = 8
+DRAWS = 3
+"""Orders of samples, and draws of stochastic layers, whose effect is measured."""
 TINY = 1e-12
 """Learning rate of steps that do not move."""
 CANDIDATES = ("sgd", "sgd~momentum=0.9", "adam", "adamw")
@@ -48,6 +51,17 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """What the training may have had that is not given, and how far it changes an update.
+
+    The change is the norm of the difference relative to that of the update; the median of draws.
+    """
+
+    name: str
+    change: float
+
+
+@dataclass(frozen=True)
 class UpdateComparison:
     """Captured updates compared with those computed from the true samples.
 
@@ -58,12 +72,14 @@ class UpdateComparison:
         fits: if they differ, optimisers with the rates that fit best, if they fit better than what
             is given, the one with the smallest error first.
         state_known: False if the optimisers began with a state that is not known.
+        causes: if they differ, what changes the first client's update at random.
     """
 
     errors: tuple[float, ...]
     factor: float
     fits: tuple[Fit, ...] = ()
     state_known: bool = True
+    causes: tuple[Cause, ...] = ()
 
     @property
     def error(self) -> float:
@@ -182,13 +198,43 @@ def compare_updates(
         found = _compare(captured, _computed(client, network, truth, before))
         return replace(found, state_known=bool(kept))
     found = _compare(captured, _computed(client, network, truth))
-    if found.agrees or client.protocol.content == "gradient":
+    if found.agrees:
+        return found
+    found = replace(found, causes=random_causes(client, network, truth))
+    if client.protocol.content == "gradient":
         return found
     others = [changed(client, {"optimizer": text}) for text in CANDIDATES]
     tried = [client, *(other for other in others if other != client)]
     fits = (_fit(each, network, captured, truth) for each in tried)
     known = [fit for fit in fits if fit is not None and fit.error < found.error]
     return replace(found, fits=tuple(sorted(known, key=lambda fit: fit.error)))
+
+
+def random_causes(client: CapturedUpdates, network: nn.Module, truth: Private) -> tuple[Cause, ...]:
+    """Return what draws random numbers in the training of the first client, if it was not given.
+
+    The order of its samples, if a step does not take all, and stochastic layers such as dropout.
+    """
+    first = replace(truth, inputs=truth.inputs[:1], labels=truth.labels[:1])
+    (given,) = _computed(client, network, first)
+    causes = []
+    if client.samples_per_step < client.samples_per_round:
+        orders = [stream(0, "order", draw).permutation(client.batch_size) for draw in range(DRAWS)]
+        others = [
+            replace(first, inputs=first.inputs[:, order], labels=first.labels[:, order])
+            for order in orders
+        ]
+        changes = [relative_error(_computed(client, network, other)[0], given) for other in others]
+        causes.append(Cause("another order of the samples", float(np.median(changes))))
+    layers = stochastic_layers(network, torch.from_numpy(first.inputs[0]))
+    if layers:
+        drawn = [
+            _computed(client, network, first, copied=shared_copy, number=draw)[0]
+            for draw in range(DRAWS)
+        ]
+        changes = [relative_error(update, given) for update in drawn]
+        causes.append(Cause(f"active {', '.join(layers)}", float(np.median(changes))))
+    return tuple(causes)
 
 
 def _fit(
@@ -228,14 +274,19 @@ def _computed(
     network: nn.Module,
     truth: Private,
     kept: Sequence[LocalTraining] = (),
+    copied: Callable[[nn.Module], nn.Module] = deterministic_copy,
+    number: int = 0,
 ) -> list[State]:
-    """Compute the update of each client from its true samples, and its kept state if known."""
+    """Compute the update of each client from its true samples, and its kept state if known.
+
+    The network is copied so that its stochastic layers draw, from streams of a number, or not.
+    """
     updates: list[State] = []
     for victim, (inputs, labels) in enumerate(zip(truth.inputs, truth.labels, strict=True)):
         samples = torch.from_numpy(inputs), torch.from_numpy(labels)
         before = kept[victim] if kept else None
-        with drawing_from(torch_stream(0, "client", victim)):
-            update = client.repeat(deterministic_copy(client.run(network)), *samples, before)
+        with drawing_from(torch_stream(number, "client", victim)):
+            update = client.repeat(copied(client.run(network)), *samples, before)
         updates.append({name: value.detach() for name, value in update.items()})
     return updates
 

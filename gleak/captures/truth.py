@@ -52,7 +52,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Cause:
-    """What the training may have had that is not given, and how far it changes an update.
+    """Randomness that the training may have had, and how far it changes an update.
 
     The change is the norm of the difference relative to that of the update; the median of draws.
     """

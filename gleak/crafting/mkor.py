@@ -17,6 +17,7 @@ from gleak.data.base import DatasetSpec
 from gleak.models.base import ACTIVATIONS, ModelSpec
 from gleak.models.chain import Chain, DenseStep, decompose
 from gleak.models.layer_search import features_before
+from gleak.models.planted import PlantedSpec
 from gleak.runtime.seeding import stream, torch_stream
 
 PARALLEL_PATHS = 4
@@ -100,6 +101,11 @@ class MKORCrafting(CraftingSpec):
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         if dataset.modality != "image":
             raise IncompatibleError(f"crafting {self} copies images, not {dataset.modality} data")
+        if isinstance(model, PlantedSpec):
+            raise IncompatibleError(
+                f"crafting {self} copies images through layers in a sequence, and model {model} "
+                f"adds what its planted layer computes to the samples; use model {model.model}"
+            )
         if model.first_layer == "dense":
             raise IncompatibleError(
                 f"crafting {self} copies images through convolutions, but model {model} begins "

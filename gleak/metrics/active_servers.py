@@ -76,9 +76,10 @@ def _expected(comparison: Comparison) -> float | None:
     levels = comparison.levels
     if comparison.reconstruction is None or not levels.get("crafting") or not levels.get("attack"):
         return None
-    crafting = parse("crafting", levels["crafting"])
-    if getattr(parse_at("attack", levels["attack"]), "crafting", None) != crafting.name:
+    attack = parse_at("attack", levels["attack"])
+    if getattr(attack, "crafting", None) is None:
         return None
+    crafting = parse("crafting", levels["crafting"])
     numbers = comparison.private.clients
     clients = 1 if numbers is None else int(numbers.max()) + 1
     samples = comparison.truth_labels.shape[1] // clients

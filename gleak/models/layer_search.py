@@ -196,8 +196,8 @@ def layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> tuple[
     layer = first_dense_layer(network, shape)
     if layer is None or layer.scaling is None:
         raise IncompatibleError(
-            "no dense layer with a bias takes the samples themselves; use fc2 or mlp, or model "
-            "planted in front of any other"
+            "a dense layer with a bias is needed that takes the samples themselves, and this model "
+            "has none; use fc2 or mlp, or model planted in front of any other"
         )
     return layer.name, layer.scaling
 

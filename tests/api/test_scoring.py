@@ -31,7 +31,8 @@ def test_the_values_are_those_of_the_score_stage(
     folder = simulate(client="fedsgd+batch_size=3+victims=1")
     found = tmp_path / "reconstruction.h5"
     run_attack(parse("attack", SPEC), folder / "update.h5", folder / "model.h5", {}, found, seed=3)
-    columns = {**dict.fromkeys(LEVEL_COLUMNS, "none"), "client": "fedsgd", "grants": ""}
+    specs = {"client": "fedsgd", "attack": "blind", "grants": ""}
+    columns = {**dict.fromkeys(LEVEL_COLUMNS, "none"), **specs}
     table = score_files(folder / "private.h5", tmp_path / "scores.csv", columns, found)
 
     update = Update.read(folder / "update.h5").update

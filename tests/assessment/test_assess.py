@@ -24,7 +24,7 @@ def test_a_deployment_becomes_a_study_and_its_configuration(deployment: Path) ->
     found.write()
     assert found.folder == Path("deployment-report")
     study, written = found.generated.study, load_study(found.study_file)
-    assert list(written.grids) == ["deployed", "audit"]
+    assert list(written.grids) == ["deployed", "members", "audit"]
     assert written.name == study.name and written.figures == study.figures
     for name, scales in written.grids.items():
         assert scales["quick"].cells == study.grid(name, "quick").cells

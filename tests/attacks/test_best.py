@@ -171,7 +171,7 @@ def test_the_candidate_of_least_criterion_is_chosen_whatever_the_order(ensemble:
 
 def test_members_that_do_not_suit_are_listed_with_the_reason() -> None:
     reasons = {one.attack.name: one.reason for one in Best().proposed(observed(SMOOTH), 8)}
-    assert reasons["spear"].startswith("the attack needs a dense layer")
+    assert reasons["spear"].startswith("a dense layer with a bias is needed")
     assert reasons["melis"] == "needs auxiliary_inputs, auxiliary_labels"
     assert reasons["mkor"] == "needs parameters crafted by mkor"
     assert reasons["blind"] == "needs mean_input"

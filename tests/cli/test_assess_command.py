@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gleak.assessment.assess import Assessment
-from gleak.assessment.findings import MEANINGS
+from gleak.assessment.verdict_words import MEANINGS
 from gleak.cli.main import main
 from tests.assessment.test_report_page import report
 from tests.commands import Capture

@@ -58,9 +58,10 @@ def compared_cells(study: Study, claim: Expectation) -> list[Cell]:
 
 
 def candidates(claim: Expectation, count: int) -> list[np.ndarray]:
-    """Means between 0 and the largest value: rising, falling, equal, or apart from the first."""
+    """Means up to the largest value: rising, falling, equal, apart from the first, tenfold."""
     shapes = [np.linspace(0, 1, count), np.full(count, 0.5), np.ones(count)]
     shapes.append(np.where(np.arange(count) == 0, 0.0, 1.0))
+    shapes.append(10.0 ** (np.arange(count) - count + 1))
     return [scale_of(claim) * means for shape in shapes for means in (shape, 1 - shape)]
 
 

@@ -34,7 +34,12 @@ def write(folder: Path, member: np.ndarray = MEMBER, spec: str = "a/cell") -> tu
 
 def test_the_table_has_a_row_for_each_victim_or_member(tmp_path: Path) -> None:
     table = score_members(*write(tmp_path), tmp_path / "scores.csv", COLUMNS)
-    assert table.groupby("metric").size().to_dict() == {"auc": 2, "p_value": 2, "tpr": 4}
+    assert table.groupby("metric").size().to_dict() == {
+        "auc": 2,
+        "d_prime": 2,
+        "p_value": 2,
+        "tpr": 4,
+    }
     assert (table[table["metric"] == "auc"]["value"] == 1).all()
     assert set(table["grants"]) == {"candidates"}
     assert read_scores([tmp_path / "scores.csv"]).shape == table.shape

@@ -18,8 +18,8 @@ from gleak.metrics.score_table import COLUMNS, LEVEL_COLUMNS, read_scores
 from tests.metrics.subjects import model_of
 
 LEVELS = {"dataset": "digits", "model": "lenet", "training": "central"}
-SILENT = {"audit_bias", "audit_outliers"}
-"""Audits that have nothing to look at in the model: it has four classes and no convolution."""
+SILENT = {"audit_bias", "audit_outliers", "audit_reference"}
+"""Audits that have nothing to look at: four classes, no convolution, and no reference."""
 Score = Callable[..., pd.DataFrame]
 
 
@@ -97,7 +97,7 @@ def test_parameters_have_one_row_per_metric(score_audits: Score, tmp_path: Path)
 
 def test_audits_that_need_samples_are_unavailable_without(score_audits: Score) -> None:
     table = score_audits(samples=False).set_index("metric")
-    unavailable = SILENT | {"audit_dominance", "audit_negligible"}
+    unavailable = SILENT | {"audit_dominance", "audit_isolation", "audit_negligible"}
     assert set(table.index[table["status"] == "unavailable"]) == unavailable
     assert table.loc[sorted(unavailable), "value"].isna().all()
 

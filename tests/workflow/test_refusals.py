@@ -33,7 +33,7 @@ MODEL = "custom+factory=models_of_mine.convolutional"
 DATA = "folder+size=8+folder=mine"
 SMALL, LARGE = "fedsgd+victims=1", "fedsgd+victims=1+batch_size=9"
 MATCHING = "invertgrad+iterations=2"
-NO_DENSE_FIRST = "no dense layer with a bias takes the samples themselves"
+NO_DENSE_FIRST = "a dense layer with a bias is needed that takes the samples themselves"
 TOO_FEW = "batch_size=9 is more than the 4 samples"
 
 

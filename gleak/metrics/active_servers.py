@@ -77,9 +77,11 @@ def _expected(comparison: Comparison) -> float | None:
     if comparison.reconstruction is None or not levels.get("crafting") or not levels.get("attack"):
         return None
     attack = parse_at("attack", levels["attack"])
-    if getattr(attack, "crafting", None) is None:
+    if not getattr(attack, "crafting", None):
         return None
     crafting = parse("crafting", levels["crafting"])
+    if attack.crafting != crafting.name:
+        return None
     numbers = comparison.private.clients
     clients = 1 if numbers is None else int(numbers.max()) + 1
     samples = comparison.truth_labels.shape[1] // clients

@@ -34,10 +34,7 @@ def usual_curves(training: Any, client: ClientSpec) -> dict[str, list[Any]]:
 
 def _batches(client: ClientSpec) -> list[int]:
     size = client.batch_size
-    if size == 1:
-        return [1, LARGER]
-    least = getattr(client, "mini_batch", None) or 1
-    return [number for number in (1, isqrt(size), size) if number >= least]
+    return [1, LARGER] if size == 1 else [1, isqrt(size), size]
 
 
 def _steps(client: FedAvg) -> list[int]:

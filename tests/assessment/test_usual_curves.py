@@ -21,7 +21,7 @@ from gleak.core.registry import parse
         (
             "captured",
             "fedavg+batch_size=16+local_steps=8+mini_batch=4+optimizer=sgd~momentum=0.9",
-            {"batch_size": [4, 16], "local_steps": [1, 4, 8], "state": ["zero", "kept"]},
+            {"batch_size": [1, 4, 16], "local_steps": [1, 4, 8], "state": ["zero", "kept"]},
         ),
     ],
 )

@@ -85,9 +85,9 @@ def make_comparison(
     The columns of a table are categories, two columns to each. Embeddings are the samples
     themselves; the other sign of a sample is one minus it. The defence is `dp`. Clients take local
     steps, each victim's further off than the one before it, and send every sample in two rounds,
-    which the attack has paired. Tags are the places of the brightest values. The estimate was
-    chosen among two candidates; the other one is grey. The dataset has four other samples of each
-    label.
+    which the attack has paired; each sample is that of another client of a sum. Tags are the
+    places of the brightest values. The estimate was chosen among two candidates; the other one is
+    grey. The dataset has four other samples of each label.
     """
 
     def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
@@ -107,6 +107,7 @@ def make_comparison(
                 perturbation=np.arange(2 * victims).reshape(victims, 2) / 8,
                 sent_bytes=1000.0 + np.arange(2 * victims).reshape(victims, 2),
                 rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
+                clients=np.tile(np.arange(samples), (victims, 1)),
             ),
             estimate=estimate,
             estimate_labels=labels,
@@ -119,6 +120,7 @@ def make_comparison(
                 embeddings=estimate.reshape(victims, samples, -1),
                 averaged_count=np.ones((victims, samples), dtype=int),
                 rounds=np.tile(np.arange(2 * samples).reshape(2, samples).T, (victims, 1, 1)),
+                clients=np.tile(np.arange(samples), (victims, 1)),
                 **books,
             ).with_candidates(
                 [

@@ -19,6 +19,14 @@ PER_SAMPLE = [name for name, metric in METRICS.items() if metric.per == "sample"
 PER_VICTIM = [name for name, metric in METRICS.items() if metric.per == "victim"]
 OF_CONTENT = [name for name in PER_SAMPLE if not METRICS[name].needs_labels]
 
+ELSEWHERE = {
+    "defense": "flower_local_dp",
+    "model": "planted+bins=10",
+    "crafting": "imprint",
+    "attack": "imprint",
+}
+"""Levels to which metrics apply that do not apply to the others."""
+
 pytestmark = pytest.mark.usefixtures("random_weights")
 
 
@@ -39,7 +47,7 @@ def without_last(comparison: Comparison) -> Comparison:
     found, estimate = comparison.reconstruction, comparison.estimate.copy()
     assert found is not None
     estimate[:, -1] = np.nan
-    fields = ("inputs", "labels", "mirrored", "embeddings", "averaged_count")
+    fields = ("inputs", "labels", "mirrored", "embeddings", "averaged_count", "clients")
     fewer = {field: getattr(found, field)[:, :-1] for field in fields}
     listed = ("candidate_inputs", "candidate_labels")
     fewer |= {field: getattr(found, field)[:, :, :-1] for field in listed}
@@ -52,8 +60,7 @@ def test_values_have_the_declared_shape_and_are_finite(
 ):
     metric, comparison = METRICS[name], make_comparison(samples, 1 - samples)
     if not metric.applies(comparison):
-        levels = {**comparison.levels, "defense": "flower_local_dp"}
-        comparison = replace(comparison, levels=levels)
+        comparison = replace(comparison, levels={**comparison.levels, **ELSEWHERE})
     values = metric.measure(comparison)
     assert values.shape == ((2, 3) if metric.per == "sample" else (2,))
     assert values.dtype == np.float64
@@ -99,7 +106,8 @@ def test_the_truth_control_has_the_metrics_that_need_no_attack(
     control = replace(attacked, reconstruction=None, provenance={})
     books = attacked.reconstruction
     assert books is not None
-    fewer = {name: getattr(books, name)[:, :-1] for name in ("inputs", "labels", "averaged_count")}
+    fields = ("inputs", "labels", "averaged_count", "clients")
+    fewer = {name: getattr(books, name)[:, :-1] for name in fields}
     worse = replace(books, objective=books.objective + 1, iterations=books.iterations + 1, **fewer)
     another = replace(attacked, reconstruction=worse, provenance={})
     try:

@@ -13,27 +13,27 @@ from gleak.metrics.reconstruction.pixel_similarity import Ssim
 
 @register("recovered")
 class Recovered(MetricSpec):
-    """1 for an image whose structural similarity is at least the threshold, else 0.
+    """Share of the images of an update that are recovered, by their structural similarity."""
 
-    The mean over images is the share that is recovered.
-    """
-
+    per = "victim"
     modalities = frozenset({"image"})
     better = "higher"
-    binary = True
-    unmatched = 0.0
 
     threshold: float = parameter(
         0.9, "structural similarity from which an image counts as recovered", gt=0, le=1
     )
 
     def measure(self, comparison: Comparison) -> np.ndarray:
-        return (Ssim().measure(comparison) >= self.threshold).astype(np.float64)
+        return self.are_recovered(comparison).mean(1)
+
+    def are_recovered(self, comparison: Comparison) -> np.ndarray:
+        """Return True for each recovered image; Shape (V, N)."""
+        return np.asarray(Ssim().measure(comparison) >= self.threshold)
 
 
 @register("attributed")
 class Attributed(Recovered):
-    """1 for an image that is recovered, and said to come from the client that it comes from.
+    """Share of the images that are recovered, and said to come from their own client.
 
     For attacks that tell the clients of a sum apart (`gleak.attacks.loki`). Of updates of one
     client it is `recovered`.
@@ -49,7 +49,7 @@ class Attributed(Recovered):
         assert found is not None and found.clients is not None
         clients = gather(found.clients, match_samples(private, found), UNASSIGNED)
         true = 0 if private.clients is None else private.clients
-        return super().measure(comparison) * (clients == true)
+        return (self.are_recovered(comparison) & (clients == true)).mean(1)
 
 
 @register("expected_share")

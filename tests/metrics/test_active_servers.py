@@ -46,8 +46,8 @@ def test_images_count_as_recovered_and_at_their_client(
     truth: Private, found: Reconstruction
 ) -> None:
     compared = match_to_truth(truth, found)
-    assert measure(parse("metric", "recovered"), compared).tolist() == [[1, 0, 1, 1]]
-    assert measure(parse("metric", "attributed"), compared).tolist() == [[1, 0, 0, 1]]
+    assert measure(parse("metric", "recovered"), compared).tolist() == [0.75]
+    assert measure(parse("metric", "attributed"), compared).tolist() == [0.5]
 
 
 def test_attribution_is_of_attacks_that_name_clients(truth: Private, found: Reconstruction) -> None:

@@ -65,7 +65,8 @@ def audit(model: Model, data: Dataset) -> dict[str, float]:
 
 def honest_rows(half: str, data_dir: Path, kept: Path | None) -> Iterator[dict[str, object]]:
     """Yield the row of each honest network of a half; kept networks are read."""
-    order = sorted(honest_recipes.recipes(half), key=lambda each: each.number % 4)
+    networks = honest_recipes.NETWORKS[half]
+    order = sorted(honest_recipes.recipes(half), key=lambda each: each.number % networks)
     for recipe in order:
         file = kept and kept / recipe.file
         if file and file.exists():

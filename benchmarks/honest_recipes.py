@@ -50,34 +50,45 @@ TASKS = [
     ("digits", "resnet20", 10),
     ("photos+size=32", "resnet18+width=8", 10),
     ("breast_cancer", "mlp+activation=relu", 400),
+    ("faces+size=16", "fc2", 200),
+    ("photos+size=16", "mlp+activation=relu", 250),
+    ("digits+size=12", "fc2+hidden=500", 300),
+    ("faces+size=16", "lenet+activation=relu", 100),
+    ("adult", "mlp+activation=relu", 300),
 ]
 """Dataset, model and steps of training."""
 EARLIER = {
     "digits": "faces+size=16",
+    "digits+size=12": "faces+size=12",
     "digits+size=28": "faces+size=28",
     "photos+size=16": "digits+size=16",
     "photos+size=32": "digits+size=32",
 }
 CHANGES = ("untrained", "trained", "federated", "fine-tuned", "pruned", "quantised", "low-rank")
-NETWORKS = 4
+NETWORKS = {"limits": 4, "held_out": 3}
 DECAYS = (0.0, 1e-4, 1e-3, 1e-2)
 CLIENTS, ROUNDS = 4, 5
-FIRST_NUMBER = 8000
-"""Of the seeds of these networks, which are not those of the population of the same partition."""
+FIRST_NUMBER = {"limits": 8000, "held_out": 9000}
+"""Of the seeds of these networks, which are not those of the population of the same partition.
+
+Held-out networks from 8000 were audited before the audits last changed.
+"""
+DRAWS = {"limits": 0, "held_out": 2}
+"""Index of the random numbers of each half; index 1 was that of the earlier held-out networks."""
 
 
 def recipes(half: str) -> Iterator[Recipe]:
     """Yield the recipes of a half, each several times with other numbers."""
-    random = stream(0, "honest recipes", HALVES.index(half))
+    random, networks = stream(0, "honest recipes", DRAWS[half]), NETWORKS[half]
     for at, ((dataset, model, steps), change) in enumerate(product(TASKS, CHANGES)):
         if (at + at // len(CHANGES) * (len(CHANGES) + 1)) % 2 != HALVES.index(half):
             continue
-        for repeat in range(NETWORKS):
+        for repeat in range(networks):
             optimiser = str(random.choice(("sgd", "momentum", "adam", "adamw")))
             rate = 10 ** random.uniform(-1, 0) * (0.5 if optimiser == "sgd" else 0.1)
             yield Recipe(
                 half,
-                FIRST_NUMBER + at * NETWORKS + repeat,
+                FIRST_NUMBER[half] + at * networks + repeat,
                 dataset,
                 model,
                 optimiser,

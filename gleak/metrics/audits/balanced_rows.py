@@ -44,7 +44,7 @@ class AuditBalance(AuditSpec):
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         return [
             _examine(layer.name, layer.weights[large_lines(layer.weights)[0]])
-            for layer in broadcast.layers_of_samples()
+            for layer in broadcast.layers_of_samples
         ]
 
 

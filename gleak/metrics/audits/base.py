@@ -34,6 +34,7 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.metrics.audits.client_gradients import draw_batch, measure_reach
 from gleak.metrics.audits.reference import Reference
+from gleak.metrics.audits.sample_inputs import takes_samples
 from gleak.metrics.audits.weight_matrices import (
     Balanced,
     Reach,
@@ -169,16 +170,20 @@ class Broadcast:
                 )
         return layers
 
+    @cached_property
     def layers_of_samples(self) -> list[Layer]:
-        """Return the dense layers with as many inputs as a sample has values.
+        """Dense layers whose inputs are the values of a sample; errors as for `network`.
 
         Raises:
             MetricUnavailable: samples are no images.
         """
         if self.model.modality != "image":
             raise MetricUnavailable("it is about the intensities of images")
-        values = math.prod(map(int, self.model.input_shape))
-        return [layer for layer in self.layers if layer.dense and layer.weights.shape[1] == values]
+        shape = tuple(map(int, self.model.input_shape))
+        values = math.prod(shape)
+        fits = [each for each in self.layers if each.dense and each.weights.shape[1] == values]
+        network = self.network() if fits else None
+        return [each for each in fits if network and takes_samples(network, each.name, shape)]
 
     def drawn_samples(self) -> NDArray:
         """Return up to 128 of the client's samples; Shape (N, *shape)."""

@@ -72,9 +72,10 @@ def draw_batch(data: Dataset, samples: int, seed: int) -> tuple[np.ndarray, np.n
 def output_gradients(
     network: torch.nn.Module, data: Dataset, samples: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Compute the gradient of each sample's cross-entropy by the outputs of dense layers.
+    """Compute gradients by the outputs of dense layers, of each sample, whatever its loss.
 
-    Arguments are those of `measure_reach`.
+    They are those of cross-entropy per unit of its gradient at the logits: how well a sample is
+    classified does not matter. Arguments are those of `measure_reach`.
 
     Returns:
         By name of the layer, of those that return one vector of each sample; Shape (K, N).
@@ -89,18 +90,32 @@ def output_gradients(
 
             hooks.append(layer.register_forward_hook(keep))
     inputs, labels = (torch.from_numpy(values) for values in draw_batch(data, samples, seed))
-    loss = torch.nn.functional.cross_entropy(network(inputs), labels.long(), reduction="sum")
+    logits = network(inputs)
     for hook in hooks:
         hook.remove()
+    along = _along(logits, unit_directions(logits, labels).to(logits.dtype))
     vectors = {
         name: values
         for name, values in outputs.items()
         if values.ndim == 2 and len(values) == len(labels)
     }
-    gradients = torch.autograd.grad(loss, list(vectors.values()), materialize_grads=True)
+    gradients = torch.autograd.grad(along, list(vectors.values()), materialize_grads=True)
     return {
         name: gradient.T.double().numpy() for name, gradient in zip(vectors, gradients, strict=True)
     }
+
+
+def unit_directions(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Compute the gradients of cross-entropy by the logits, of unit norm; Shape (N, K).
+
+    They are 0 where the softmax is exactly one-hot at the label.
+    """
+    directions = torch.nn.functional.softmax(logits.detach().double(), dim=1)
+    columns = labels.long()[:, None]
+    directions.scatter_(1, columns, 0.0)
+    directions.scatter_(1, columns, -directions.sum(dim=1, keepdim=True))
+    norms = directions.norm(dim=1, keepdim=True)
+    return directions / torch.where(norms > 0, norms, 1.0)
 
 
 def gradient_norms(
@@ -127,12 +142,11 @@ def gradient_norms(
     norms: list[list[list[float]]] = []
     for sample, label in zip(inputs.split(1), labels[chosen].tolist(), strict=True):
         logits = network(sample)
-        direction = torch.nn.functional.softmax(logits.detach().double(), dim=1)
-        direction[:, label] = -direction[:, torch.arange(direction.shape[1]) != label].sum()
-        if not (length := direction.norm()):
-            continue  # the softmax is exactly one-hot at the label
+        direction = unit_directions(logits, torch.tensor([label]))
+        if not direction.any():
+            continue
         norms.append([])
-        for vector in (direction / length, change):
+        for vector in (direction, change):
             along = _along(logits, vector.to(logits.dtype))
             gradients = torch.autograd.grad(
                 along, list(trained.values()), retain_graph=True, materialize_grads=True

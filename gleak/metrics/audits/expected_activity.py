@@ -49,7 +49,7 @@ class AuditActivity(AuditSpec):
             values = broadcast.drawn_samples()
             mean, deviation = float(values.mean()), float(values.std())
         findings = []
-        for layer in broadcast.layers_of_samples():
+        for layer in broadcast.layers_of_samples:
             rows = large_lines(layer.weights)[0]
             if layer.reach is not None:
                 rows &= layer.reach.reached[0]

@@ -25,8 +25,9 @@ class AuditDirection(AuditSpec):
     one side of the threshold t = -b / (w u). The statistic is the distance of the quartiles of t
     over that of the smallest and largest u x of images with values in [0, 1], sum |u|. It is that
     of the bins of a planted layer, which divide samples by their brightness. Neurons that training
-    with weight decay left in one direction have thresholds near each other. Layers with fewer than
-    8 such rows, or a tenth of them, score 0.
+    with weight decay left in one direction have thresholds near each other. Neurons that no sample
+    of the client reaches do not count. Layers with fewer than 8 such rows, or a tenth of them,
+    score 0.
     """
 
     source = "ours, for Fowl et al. 2022 (Robbing the Fed), whose rows are equal"
@@ -41,11 +42,14 @@ class AuditDirection(AuditSpec):
     )
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        return [
-            _examine(layer.name, layer.weights, layer.biases)
-            for layer in broadcast.layers_of_samples()
-            if layer.biases is not None
-        ]
+        findings = []
+        for layer in broadcast.layers_of_samples:
+            if layer.biases is not None:
+                reached = slice(None) if layer.reach is None else layer.reach.reached[0]
+                findings.append(
+                    _examine(layer.name, layer.weights[reached], layer.biases[reached])
+                )
+        return findings
 
 
 def _examine(name: str, weights: NDArray, biases: NDArray) -> Finding:

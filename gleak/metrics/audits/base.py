@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.core.errors import IncompatibleError
+from gleak.core.errors import GleakError, IncompatibleError
 from gleak.core.lazy import torch
 from gleak.metrics.audits.client_gradients import draw_batch, measure_reach
 from gleak.metrics.audits.reference import Reference
@@ -172,7 +172,9 @@ class Broadcast:
 
     @cached_property
     def layers_of_samples(self) -> list[Layer]:
-        """Dense layers whose inputs are the values of a sample; errors as for `network`.
+        """Dense layers whose inputs are the values of a sample.
+
+        Of an architecture that cannot be built, those with as many inputs as a sample has values.
 
         Raises:
             MetricUnavailable: samples are no images.
@@ -182,7 +184,10 @@ class Broadcast:
         shape = tuple(map(int, self.model.input_shape))
         values = math.prod(shape)
         fits = [each for each in self.layers if each.dense and each.weights.shape[1] == values]
-        network = self.network() if fits else None
+        try:
+            network = self.network() if fits else None
+        except GleakError:
+            return fits
         return [each for each in fits if network and takes_samples(network, each.name, shape)]
 
     def drawn_samples(self) -> NDArray:

@@ -1,4 +1,4 @@
-"""Whether a layer takes samples themselves, or features of them."""
+"""Test whether a layer takes samples themselves, or features of them."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ class AuditDirection(AuditSpec):
         for layer in broadcast.layers_of_samples:
             if layer.biases is not None:
                 reached = slice(None) if layer.reach is None else layer.reach.reached[0]
-                findings.append(
-                    _examine(layer.name, layer.weights[reached], layer.biases[reached])
-                )
+                findings.append(_examine(layer.name, layer.weights[reached], layer.biases[reached]))
         return findings
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from os import PathLike
 from typing import SupportsIndex
 
 import numpy as np
@@ -18,6 +20,7 @@ from gleak.core.errors import IncompatibleError, SpecError
 from gleak.crafting.base import CraftingSpec
 from gleak.metrics.audits.alarms import AuditReport, run_audits
 from gleak.metrics.audits.base import Broadcast
+from gleak.metrics.audits.reference import Reference, read_reference
 from gleak.models.broadcast import with_state
 from gleak.models.parameters import independent_copy, unwrapped
 
@@ -99,6 +102,7 @@ def audit(
     labels: Labels | None = None,
     *,
     shape: ShapeLike | None = None,
+    reference: str | PathLike[str] | nn.Module | None = None,
     seed: SupportsIndex = 0,
 ) -> AuditReport:
     """Test the parameters of a model for signs of crafting, as ``gleak audit`` does.
@@ -109,6 +113,9 @@ def audit(
             which weights they reach. None: some audits are not available.
         labels: labels of the samples, Shape (M).
         shape: shape of one sample; by default that of the inputs, else (3, 32, 32).
+        reference: architecture that the model is said to be, such as ``"lenet"`` (see ``gleak list
+            model``), a ``model.h5``, or a network that the client trusts: layers that it does not
+            have raise an alarm. None: nothing is compared.
         seed: seed of the draw of samples, not negative.
 
     Returns:
@@ -116,9 +123,11 @@ def audit(
         audits that raise an alarm.
 
     Raises:
-        SpecError: an invalid shape or seed, or only one of inputs and labels.
-        ArtifactError: invalid samples or labels.
-        IncompatibleError: the model does not accept such samples.
+        SpecError: an invalid shape or seed, only one of inputs and labels, or a reference that is
+            neither a file nor an architecture.
+        ArtifactError: invalid samples or labels, or a damaged file.
+        IncompatibleError: the model does not accept such samples, or lacks a layer of the
+            reference.
 
     Example:
         >>> import gleak, torch
@@ -138,10 +147,10 @@ def audit(
     shape = given or ((3, 32, 32) if samples is None else tuple(samples.shape[1:]))
     network = prepared_copy(model)
     classes = examine(network, shape)
-    if samples is None:
-        return audit_examined(network, shape, classes, seed=seed)
-    known = tensors.checked_labels(labels, len(samples), classes)
-    return audit_examined(network, shape, classes, (samples, known), seed)
+    known = None
+    if samples is not None:
+        known = samples, tensors.checked_labels(labels, len(samples), classes)
+    return audit_examined(network, shape, classes, known, seed, reference)
 
 
 def audit_examined(
@@ -150,6 +159,7 @@ def audit_examined(
     classes: int,
     samples: tuple[Tensor, Tensor] | None = None,
     seed: int = 0,
+    reference: str | PathLike[str] | nn.Module | None = None,
 ) -> AuditReport:
     """Audit a prepared network that was examined, with checked inputs and labels if given."""
     single = independent_copy(network).float().cpu()
@@ -174,5 +184,10 @@ def audit_examined(
             test_labels=labels[:0],
             class_names=np.arange(classes).astype(str),
         )
-    broadcast = Broadcast(with_state(empty, single), data, seed, lambda: independent_copy(single))
-    return run_audits(broadcast)
+    received, expected = with_state(empty, single), None
+    if isinstance(reference, nn.Module):
+        expected = Reference.of_network(unwrapped(reference), type(reference).__name__)
+    elif reference is not None:
+        expected = read_reference(str(reference), received)
+    build = partial(independent_copy, single)
+    return run_audits(Broadcast(received, data, seed, build, expected))

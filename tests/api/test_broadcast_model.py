@@ -101,6 +101,23 @@ def test_the_verdicts_are_those_of_the_command(
     assert bool(report.alarms) == (crafting != "honest")
 
 
+def test_layers_that_a_reference_lacks_alarm_as_for_the_command(
+    simulate: Simulate,
+) -> None:
+    path = simulate(model=f"planted+model={VGG.replace('+', '~')}") / "model.h5"
+    network = load_network(Model.read(path), "model.h5")
+    honest = parse("model", VGG).build((3, 8, 8), Model.read(path).classes)
+    for reference in (VGG, honest):
+        report = gleak.audit(network, shape=(3, 8, 8), reference=reference)
+        assert "audit_reference" in report.alarms
+    expected = audit_file(path, None, str(path)).records
+    assert gleak.audit(network, shape=(3, 8, 8), reference=path).records == expected
+    with pytest.raises(IncompatibleError, match="another architecture"):
+        gleak.audit(honest, shape=(3, 8, 8), reference=network)
+    with pytest.raises(SpecError, match="reference nothing: neither a file"):
+        gleak.audit(honest, shape=(3, 8, 8), reference="nothing")
+
+
 def test_an_audited_network_stays_in_its_mode_and_precision() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3)).train()
     network[1].bias.requires_grad_(False)

@@ -32,7 +32,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.errors import GleakError, IncompatibleError
 from gleak.core.lazy import torch
-from gleak.metrics.audits.client_gradients import draw_batch, measure_reach
+from gleak.metrics.audits.client_gradients import measure_reach
 from gleak.metrics.audits.reference import Reference
 from gleak.metrics.audits.sample_inputs import takes_samples
 from gleak.metrics.audits.weight_matrices import (
@@ -189,11 +189,6 @@ class Broadcast:
         except GleakError:
             return fits
         return [each for each in fits if network and takes_samples(network, each.name, shape)]
-
-    def drawn_samples(self) -> NDArray:
-        """Return up to 128 of the client's samples; Shape (N, *shape)."""
-        assert self.samples is not None
-        return draw_batch(self.samples, REACH_SAMPLES, self.seed)[0]
 
     @property
     def has_samples(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -70,12 +71,20 @@ def draw_batch(data: Dataset, samples: int, seed: int) -> tuple[np.ndarray, np.n
 
 
 def output_gradients(
-    network: torch.nn.Module, data: Dataset, samples: int, seed: int
+    network: torch.nn.Module,
+    data: Dataset,
+    samples: int,
+    seed: int,
+    directions: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> dict[str, np.ndarray]:
-    """Compute gradients by the outputs of dense layers, of each sample, whatever its loss.
+    """Compute the gradient of each sample's logits by the outputs of dense layers.
 
-    They are those of cross-entropy per unit of its gradient at the logits: how well a sample is
-    classified does not matter. Arguments are those of `measure_reach`.
+    Args:
+        network: as for `measure_reach`.
+        data: as for `measure_reach`.
+        samples: as for `measure_reach`.
+        seed: as for `measure_reach`.
+        directions: `unit_directions` or `one_direction`, along which the logits are derived.
 
     Returns:
         By name of the layer, of those that return one vector of each sample; Shape (K, N).
@@ -93,7 +102,7 @@ def output_gradients(
     logits = network(inputs)
     for hook in hooks:
         hook.remove()
-    along = _along(logits, unit_directions(logits, labels).to(logits.dtype))
+    along = _along(logits, directions(logits, labels).to(logits.dtype))
     vectors = {
         name: values
         for name, values in outputs.items()
@@ -108,7 +117,8 @@ def output_gradients(
 def unit_directions(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Compute the gradients of cross-entropy by the logits, of unit norm; Shape (N, K).
 
-    They are 0 where the softmax is exactly one-hot at the label.
+    How well a sample is classified does not matter then. They are 0 where the softmax is exactly
+    one-hot at the label.
     """
     directions = torch.nn.functional.softmax(logits.detach().double(), dim=1)
     columns = labels.long()[:, None]
@@ -116,6 +126,11 @@ def unit_directions(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     directions.scatter_(1, columns, -directions.sum(dim=1, keepdim=True))
     norms = directions.norm(dim=1, keepdim=True)
     return directions / torch.where(norms > 0, norms, 1.0)
+
+
+def one_direction(logits: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """Return a random direction of the logits that all samples share; Shape (1, K)."""
+    return torch.randn(1, logits.shape[1], generator=torch_stream(0, "direction of the logits"))
 
 
 def gradient_norms(

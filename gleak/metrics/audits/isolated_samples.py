@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -10,26 +11,30 @@ from numpy.typing import NDArray
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding
-from gleak.metrics.audits.client_gradients import output_gradients
+from gleak.metrics.audits.client_gradients import output_gradients, unit_directions
 from gleak.metrics.base import MetricUnavailable
 
 FEWEST_SAMPLES = 16
 FEWEST_NEURONS = 16
 NEGLIGIBLE = 1e-3
 REST = 1e-2
+DEVIATIONS = 2
 ROUNDING = 1e-9
 
 
 @register("audit_isolation")
 class AuditIsolation(AuditSpec):
-    """Largest share of a dense layer's neurons that single out one sample of a batch.
+    """Share of a dense layer's neurons that single out one sample of a batch, beyond chance.
 
-    Let d_ij be the derivative of the loss of sample j by the output of neuron i. A neuron singles
-    out a sample if one d_ij alone exceeds a thousandth of the largest. Two neurons do so together
-    if d_i - c d_k, with c the median of their ratios, has one value above a hundredth of the
-    largest, as in neighbouring cumulative bins; neurons are compared with their neighbours in the
-    order of sum_j |d_ij|. Honest networks have some such neurons too: the statistic says what a
-    batch of the client would reveal, whoever chose the weights. One backward pass.
+    Let d_ij be the derivative of the loss of sample j by the output of neuron i, of a loss whose
+    gradient at the logits has unit norm: how well a sample is classified does not matter. A neuron
+    singles out a sample if one d_ij alone exceeds a thousandth of the largest. Two neurons do so
+    together if d_i - c d_k, with c the median of their ratios, has one value above a hundredth of
+    the largest, as in neighbouring cumulative bins; neurons are compared with their neighbours in
+    the order of sum_j |d_ij|. Of n such neurons in a layer, n - 2 sqrt(n) count, about the lower
+    end of the 95% interval of a Poisson number: some neurons of honest networks are such, too. The
+    statistic says what a batch of the client would reveal, whoever chose the weights. One backward
+    pass.
     """
 
     source = "ours; Fowl et al. 2022, Boenisch et al. 2023: what makes samples readable"
@@ -39,7 +44,7 @@ class AuditIsolation(AuditSpec):
     )
 
     limit: float = parameter(
-        0.15, "share above which an alarm is raised", source="ours: above honest models", gt=0
+        0.1, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
     samples: int = parameter(64, "number of samples in the batch", source="ours", ge=FEWEST_SAMPLES)
 
@@ -50,7 +55,9 @@ class AuditIsolation(AuditSpec):
                 f"it needs {FEWEST_SAMPLES} of the client's own samples or more; give samples "
                 "(--data)"
             )
-        gradients = output_gradients(broadcast.network(), data, self.samples, broadcast.seed)
+        gradients = output_gradients(
+            broadcast.network(), data, self.samples, broadcast.seed, unit_directions
+        )
         return [
             _examine(name, values)
             for name, values in gradients.items()
@@ -62,7 +69,8 @@ def _examine(name: str, gradients: NDArray) -> Finding:
     alone, paired = isolating(gradients)
     count, text = len(gradients), "neurons respond to one sample of"
     text = f"{alone} of {count} {text} {gradients.shape[1]}, {paired} more in pairs"
-    return Finding(name, (alone + paired) / count, text)
+    found = alone + paired
+    return Finding(name, max(0.0, found - DEVIATIONS * math.sqrt(found)) / count, text)
 
 
 def isolating(gradients: NDArray) -> tuple[int, int]:

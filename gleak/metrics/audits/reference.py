@@ -10,6 +10,7 @@ import numpy as np
 
 from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.lazy import torch
 from gleak.core.registry import load, parse
 from gleak.models.base import ModelSpec
 
@@ -29,9 +30,13 @@ class Reference:
     @classmethod
     def of_architecture(cls, spec: ModelSpec, shape: tuple[int, ...], classes: int) -> Reference:
         """Return the reference of an architecture, for samples of a shape."""
-        network = spec.build(shape, classes)
-        parameters = {name: values.detach().numpy() for name, values in network.named_parameters()}
-        return cls(str(spec), matrix_shapes(parameters))
+        return cls.of_network(spec.build(shape, classes), str(spec))
+
+    @classmethod
+    def of_network(cls, network: torch.nn.Module, name: str) -> Reference:
+        """Return the reference of a network that the client trusts."""
+        shapes = {key: tuple(values.shape) for key, values in network.named_parameters()}
+        return cls(name, {key: shape for key, shape in shapes.items() if len(shape) > 1})
 
     def added_layers(self, model: Model) -> list[str]:
         """Return the names of the layers of a model that the reference does not have.
@@ -73,7 +78,7 @@ def read_reference(text: str, model: Model) -> Reference:
         return Reference.of_file(path)
     if text.partition("+")[0] not in load("model"):
         raise SpecError(
-            f"--reference {text}: neither a file nor an architecture; gleak list model has names"
+            f"reference {text}: neither a file nor an architecture; gleak list model has names"
         )
     spec: ModelSpec = parse("model", text)
     shape = tuple(map(int, model.input_shape))

@@ -38,7 +38,7 @@ class AuditDirection(AuditSpec):
     )
 
     limit: float = parameter(
-        0.02, "spread above which an alarm is raised", source="ours: above honest models", gt=0
+        0.06, "spread above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:

@@ -155,7 +155,7 @@ class AuditNegligible(AuditSpec):
     )
 
     limit: float = parameter(
-        0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0
+        0.04, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:

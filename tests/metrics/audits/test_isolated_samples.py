@@ -8,8 +8,8 @@ from torch.nn import functional
 from gleak.artifacts.dataset import Dataset
 from gleak.core.registry import parse
 from gleak.metrics.audits.base import Broadcast
-from gleak.metrics.audits.client_gradients import draw_batch, output_gradients
-from gleak.metrics.audits.isolated_samples import AuditIsolation, isolating
+from gleak.metrics.audits.client_gradients import draw_batch, output_gradients, unit_directions
+from gleak.metrics.audits.isolated_samples import AuditIsolation, _examine, isolating
 from gleak.metrics.base import MetricUnavailable
 from gleak.models.broadcast import load_network
 from tests.metrics.subjects import fresh_model, train_split
@@ -39,7 +39,7 @@ def test_neurons_that_single_out_a_sample_are_counted():
 def test_output_gradients_are_those_of_biases_sample_by_sample(data: Dataset):
     model = fresh_model("fc2+hidden=20", SHAPE, CLASSES)
     network = load_network(model, "it")
-    found = output_gradients(network, data, 5, 0)
+    found = output_gradients(network, data, 5, 0, unit_directions)
     inputs, labels = (torch.from_numpy(values) for values in draw_batch(data, 5, 0))
     for at in range(5):
         network.zero_grad()
@@ -57,7 +57,8 @@ def test_output_gradients_do_not_depend_on_how_well_samples_are_classified(data:
     with torch.no_grad():
         surer.get_parameter("3.bias").add_(torch.eye(CLASSES)[0] * 20)
     largest = [
-        np.abs(output_gradients(each, data, 16, 0)["3"]).max(axis=0) for each in (network, surer)
+        np.abs(output_gradients(each, data, 16, 0, unit_directions)["3"]).max(axis=0)
+        for each in (network, surer)
     ]
     assert min(each.min() for each in largest) > 0.3
 
@@ -75,3 +76,11 @@ def test_crafted_layers_single_out_samples(model: str, crafting: str, found: boo
 def test_samples_are_needed():
     with pytest.raises(MetricUnavailable, match="samples"):
         AuditIsolation().measure(Broadcast(fresh_model("fc2", SHAPE, CLASSES)))
+
+
+def test_isolating_neurons_count_beyond_chance():
+    """9 of 64: 9 - 2 * 3 count."""
+    gradients = np.random.default_rng(0).uniform(1, 2, (64, 8))
+    gradients[:9] = np.eye(8)[np.arange(9) % 8]
+    assert isolating(gradients) == (9, 0)
+    assert _examine("1", gradients).statistic == pytest.approx(3 / 64)

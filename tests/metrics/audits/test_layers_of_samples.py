@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -11,10 +12,10 @@ from gleak.core.registry import parse
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.audits.balanced_rows import AuditBalance
 from gleak.metrics.audits.base import Broadcast
-from gleak.metrics.audits.expected_activity import AuditActivity, expected_shares
+from gleak.metrics.audits.expected_activity import AuditActivity, active_shares, expected_shares
 from gleak.metrics.audits.shared_direction import AuditDirection, first_direction
 from gleak.metrics.base import MetricUnavailable
-from tests.metrics.subjects import fresh_model, model_of
+from tests.metrics.subjects import fresh_model, model_of, train_split
 
 SHAPE = (3, 12, 12)
 VALUES, ROWS = 432, 64
@@ -36,12 +37,12 @@ def rows(seed: int = 0) -> np.ndarray:
         ("fc2", "honest", set()),
         ("planted+model=fc2", "honest", {"size"}),
         ("planted+model=fc2", "imprint", {"direction", "size"}),
-        ("fc2", "trap_weights", {"balance"}),
+        ("fc2", "trap_weights", {"activity", "balance"}),
         ("fc2", "qbi", {"activity"}),
     ],
 )
 def test_craftings_at_their_defaults_alarm(model: str, crafting: str, found: set[str]):
-    """Trap weights silence neurons of large images more: the remainder is a sum over values."""
+    """By the parameters alone, without samples of a client."""
     honest = fresh_model(model, SHAPE, 10)
     broadcast = Broadcast(parse("crafting", crafting).craft(honest, 0).model)
     assert {audit.name for audit in audits() if audit.alarms(broadcast)} == {
@@ -106,3 +107,32 @@ def test_every_audit_says_in_one_sentence_what_an_alarm_means(audit: AuditDirect
     assert audit.meaning.endswith(".")
     assert ". " not in audit.meaning
     assert len(audit.meaning.split()) <= 40
+
+
+def test_shares_of_active_samples_leave_out_silent_neurons():
+    gradients = np.array([[1, 0, 0, 0], [0, 0, 0, 0], [2, -1, 1e-4, 3], [1e-12, 0, 0, 0]])
+    np.testing.assert_allclose(active_shares(gradients), [0.25, 0.75])
+
+
+@pytest.mark.parametrize(("crafting", "silent"), [("honest", False), ("qbi", True)])
+@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
+def test_activity_is_measured_on_samples(crafting: str, silent: bool, activation: str):
+    """Neurons of a network of sigmoids are never silent, whatever their biases."""
+    data = train_split(np.random.default_rng(0).integers(0, 256, (64, *SHAPE)), 10)
+    honest = fresh_model(f"fc2+activation={activation}", SHAPE, 10)
+    parameters = dict(
+        parse("crafting", "qbi").craft(fresh_model("fc2", SHAPE, 10), 0).model.parameters
+    )
+    model = replace(honest, parameters=parameters) if silent else honest
+    assert AuditActivity().alarms(Broadcast(model, data)) == (silent and activation == "relu")
+
+
+def test_layers_that_training_silenced_score_nothing():
+    """Fewer than a quarter of the neurons respond."""
+    data = train_split(np.random.default_rng(0).integers(0, 256, (64, *SHAPE)), 10)
+    crafted = parse("crafting", "qbi").craft(fresh_model("fc2", SHAPE, 10), 0).model
+    biases = crafted.parameters["1.bias"].copy()
+    biases[50:] = -1e3
+    dead = replace(crafted, parameters={**crafted.parameters, "1.bias": biases})
+    assert AuditActivity().worst(Broadcast(crafted, data)).statistic > 0.7
+    assert AuditActivity().worst(Broadcast(dead, data)).statistic == 0

@@ -8,8 +8,9 @@
 trained, at the default of every crafting and at several degrees of hiding; for imprint, trap
 weights and QBI it runs their attack on batches of 64 images too, so that each degree has the share
 of samples recovered (at most 0.03 root mean square error) beside the alarms. ``report`` prints
-false alarms, true alarms and the least conspicuous degree that recovers half, with exact 95%
-intervals. Values are in limits: above 1 is an alarm.
+false alarms, true alarms (at the limits, and of each audit at 1% false alarms, for the defaults)
+and the least conspicuous degree that recovers half, with exact 95% intervals. Values are in limits:
+above 1 is an alarm.
 
 ``--minutes`` ends a run early. Networks are taken in an order in which each recipe comes once
 before any comes twice, and the table is written after every network.
@@ -52,7 +53,7 @@ DEGREES = {
 }
 """Architectures and fields of each crafting."""
 CLOSED_FORM = ("imprint", "trap_weights", "qbi")
-STEPS, BATCH, CLOSE, HALF = 100, 64, 0.03, 0.5
+STEPS, BATCH, CLOSE, HALF, FALSE_ALARMS = 100, 64, 0.03, 0.5, 0.01
 SEARCHED, REPORTED = "searched", "reported"
 """Networks on which the least conspicuous degree is chosen, and others on which it is judged."""
 
@@ -149,20 +150,35 @@ def report(honest: pd.DataFrame, crafted: pd.DataFrame) -> str:
             f"{' '.join(key)}: {share_text(found, len(rows))}, without size {apart}{share}; "
             f"{', '.join(names)}"
         )
-    for crafting, rows in reported.groupby("crafting"):
-        lines.append(f"area under the curve, {crafting}: {areas(held_out, rows)}")
+    defaults = crafted[crafted["spec"] == crafted["crafting"]]
+    for key, rows in defaults.groupby(["crafting", "model"]):
+        lines.append(f"{' '.join(key)} at its default, against held-out networks:")
+        found = share_text(int((rows[NAMES] > 1).any(axis=1).sum()), len(rows))
+        lines += [f"    any alarm: {found}", *detection(held_out, rows)]
     return "\n".join([*lines, *hidden(crafted)])
 
 
-def areas(honest: pd.DataFrame, crafted: pd.DataFrame) -> str:
-    """Compute each audit's area under the ROC curve; one that says nothing counts as 0."""
+def detection(honest: pd.DataFrame, crafted: pd.DataFrame) -> Iterator[str]:
+    """Yield each audit's area under the ROC curve and true alarms at 1% false ones.
+
+    Of the honest networks at most 1% are above the threshold. An audit that says nothing of a
+    network counts as 0; audits that are above the threshold for no crafted network are left out.
+    """
     from sklearn.metrics import roc_auc_score
 
     truth = np.repeat([0, 1], [len(honest), len(crafted)])
     both = pd.concat([honest[NAMES], crafted[NAMES]]).fillna(0).replace(np.inf, 1e9)
-    return ", ".join(
-        f"{name.removeprefix('audit_')} {roc_auc_score(truth, both[name]):.2f}" for name in NAMES
-    )
+    for name in NAMES:
+        values, others = both[name].to_numpy()[truth == 1], both[name].to_numpy()[truth == 0]
+        threshold = np.sort(others)[-1 - int(FALSE_ALARMS * len(others))]
+        if found := int((values > threshold).sum()):
+            area = roc_auc_score(truth, both[name])
+            alarms = int((values > 1).sum())
+            yield (
+                f"    {name.removeprefix('audit_')}: area {area:.3f}, at 1% false alarms "
+                f"(above {threshold:.2g}) {share_text(found, len(values))}, at the limit "
+                f"{alarms}, from {values.min():.2g} to {values.max():.2g}"
+            )
 
 
 def hidden(crafted: pd.DataFrame) -> Iterator[str]:

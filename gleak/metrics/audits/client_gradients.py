@@ -108,6 +108,8 @@ def output_gradients(
         for name, values in outputs.items()
         if values.ndim == 2 and len(values) == len(labels)
     }
+    if not vectors:
+        return {}
     gradients = torch.autograd.grad(along, list(vectors.values()), materialize_grads=True)
     return {
         name: gradient.T.double().numpy() for name, gradient in zip(vectors, gradients, strict=True)

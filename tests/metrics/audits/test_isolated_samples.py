@@ -78,6 +78,11 @@ def test_samples_are_needed():
         AuditIsolation().measure(Broadcast(fresh_model("fc2", SHAPE, CLASSES)))
 
 
+def test_networks_without_dense_layers_have_no_output_gradients(data: Dataset):
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, CLASSES, 8), torch.nn.Flatten())
+    assert output_gradients(network, data, 5, 0, unit_directions) == {}
+
+
 def test_isolating_neurons_count_beyond_chance():
     """9 of 64: 9 - 2 * 3 count."""
     gradients = np.random.default_rng(0).uniform(1, 2, (64, 8))

@@ -16,14 +16,12 @@ from gleak.core.errors import IncompatibleError
 from gleak.membership.base import Candidates, MembershipSpec
 from gleak.membership.gradient_cosine import GradientCosine
 from gleak.membership.infer_members import membership_of
-from gleak.membership.regression import Regression
+from gleak.membership.regression import CHEAP_VALUES, Regression
 from gleak.metrics.audits.base import evenly_spaced
 from gleak.metrics.discrimination import AUC, RankedCandidates, TruePositiveRate
 from gleak.models.parameters import as_inputs
 
 MOST_MEMBERS, MOST_OTHERS = 100, 200
-MOST_VALUES = 2**26
-"""Values of gradients up to which a regression on all candidates is cheap: 256 MiB."""
 Samples = tuple[Tensor, Tensor]
 log = logging.getLogger(__name__)
 
@@ -82,7 +80,7 @@ def _methods(observed: Observation, size: int, number: int) -> list[MembershipSp
     """Return the methods that are cheap: a regression needs all members, and their one step."""
     values = number * sum(value[0, 0].numel() for value in observed.update.values())
     one_step = observed.protocol.local_steps == 1
-    if one_step and size <= MOST_MEMBERS and values <= MOST_VALUES:
+    if one_step and size <= MOST_MEMBERS and values <= CHEAP_VALUES:
         return [GradientCosine(), Regression()]
     return [GradientCosine()]
 

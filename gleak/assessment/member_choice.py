@@ -13,14 +13,12 @@ from gleak.defenses.base import DefenseSpec
 from gleak.membership.base import MembershipSpec
 from gleak.membership.gradient_canaries import GradientCanaries
 from gleak.membership.gradient_cosine import GradientCosine
-from gleak.membership.regression import Regression
+from gleak.membership.regression import CHEAP_VALUES, Regression
 from gleak.studies.cell import Cell
 from gleak.studies.own_models import check_own_model
 
 CANDIDATES = 1000
 """Candidates of all clients of a cell together, unless they have more samples."""
-MOST_VALUES = 2**26
-"""Values of the gradients of one client's candidates up to which a regression is cheap: 256 MiB."""
 WHY = "cheap: who took part, beside what is recovered"
 COSTLY = "who took part by costlier evidence; put it into a path or a study (gleak list membership)"
 
@@ -52,7 +50,7 @@ def _why_not(method: MembershipSpec, resolved: Resolved) -> str:
     if isinstance(method, Regression):
         if client.gradients_per_sample != 1:
             return "needs the gradient of one step; after several gradient_cosine is as cheap"
-        if (values := _values(method, resolved)) > MOST_VALUES:
+        if (values := _values(method, resolved)) > CHEAP_VALUES:
             return f"{values:.2g} values of gradients for each client are not cheap"
     for defense in resolved.defenses.values():
         cell = Cell({**resolved.specs, "defense": defense, "attack": method})

@@ -37,8 +37,6 @@ TITLES: dict[Verdict, str] = {
 SAMPLES, LABELS, MEMBERS = "samples", "labels", "members"
 IDENTIFIED, EPSILON = "identified", "epsilon"
 """Kinds of findings."""
-
-
 ALSO = {LABELS: "name their labels", MEMBERS: "tell which records took part"}
 """What a server can do besides, by the kind of the finding that is exposed."""
 ORDER: tuple[Verdict, ...] = (

@@ -62,20 +62,21 @@ def format_percent(share: Mean) -> str:
 
 def percent_in_words(share: Mean) -> str:
     """Format a share with its interval as part of a sentence."""
-    if share.value is None:
-        return "an unknown share"
-    if share.low is None or share.high is None:
-        return f"{share.value:.0%}"
-    return f"{share.value:.0%}; 95% interval {share.low:.0%} to {share.high:.0%}"
+    return _share_in_words(share, "; {}")
 
 
 def rate_in_words(share: Mean) -> str:
     """Format a share with its interval in brackets."""
+    return _share_in_words(share, " ({})")
+
+
+def _share_in_words(share: Mean, interval: str) -> str:
     if share.value is None:
         return "an unknown share"
     if share.low is None or share.high is None:
         return f"{share.value:.0%}"
-    return f"{share.value:.0%} (95% interval {share.low:.0%} to {share.high:.0%})"
+    ends = f"95% interval {share.low:.0%} to {share.high:.0%}"
+    return f"{share.value:.0%}{interval.format(ends)}"
 
 
 def ends_in_percent(share: Mean) -> str:

@@ -19,7 +19,7 @@ from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import SquaredError
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
-from gleak.attacks.shadow_clients import errors, shadow_clients
+from gleak.attacks.shadow_clients import shadow_clients, stage_errors
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -190,7 +190,7 @@ class Best(AttackSpec):
             shadows = self._searched(proposals, known)
             candidates.evaluations[rows] += shadows.evaluations
             for row, listed, truth in zip(rows, shadows.listed, samples, strict=True):
-                candidates.choose_by(errors(listed, truth), row)
+                candidates.choose_by(stage_errors(listed, truth), row)
         return candidates.reconstruction()
 
     def _doubtful(self, candidates: Candidates) -> np.ndarray:

@@ -147,7 +147,7 @@ class DenseFirstAttack(AttackSpec):
     def check_network(
         self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        layer_of_samples(network, shape)[0]
+        layer_of_samples(network, shape)
         check_rule(network, shape, classes, "argmin")
         super().check_network(network, shape, classes, client)
 

@@ -82,7 +82,7 @@ def _ratios(over: Values, under: Values, clipping: Clipping | None) -> Values:
     return {name: (over[name] / under[name].clamp_min(FLOOR)).clamp_min(0) for name in over}
 
 
-def errors(candidates: Sequence[Candidate], samples: np.ndarray) -> dict[Stage, float]:
+def stage_errors(candidates: Sequence[Candidate], samples: np.ndarray) -> dict[Stage, float]:
     """Compute the mean error of each stage that proposed samples to one client, in dB.
 
     Args:

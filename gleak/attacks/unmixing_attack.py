@@ -176,7 +176,7 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
 
     def reconstruct_samples(self, observation: Observation, scale: Scale) -> Reconstruction:
         """Return the samples that are separated, with labels by CPL's rule."""
-        layer_of_samples(observation.model, observation.input_shape)[0]
+        layer_of_samples(observation.model, observation.input_shape)
         sources = self.separate(observation)
         rescale = mixtures.by_bias if scale == "bias" else mixtures.by_range
         recovered = sources.values.isfinite().all(2)

@@ -10,6 +10,8 @@ from gleak.core.registry import register
 from gleak.membership.base import Candidates, MembershipSpec
 from gleak.membership.gradient_rows import all_rows, update_vectors
 
+CHEAP_VALUES = 2**26
+"""Values of the gradients of a victim's candidates up to which it is cheap: 256 MiB."""
 BLOCK = 2**16
 """Values of a gradient that are converted to double precision at once."""
 ROUNDING = 1e-12

@@ -35,8 +35,22 @@ class MembershipMetricSpec(ScoreSpec):
         """Compute the values of each victim: one, or one for each of its members in their order."""
 
 
+class VictimMetricSpec(MembershipMetricSpec):
+    """Base of those with one value per victim."""
+
+    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
+        return [
+            np.array([self.of_victim(evidence[member], evidence[~member])])
+            for evidence, member in zip(ranked.evidence, ranked.member, strict=True)
+        ]
+
+    @abstractmethod
+    def of_victim(self, members: np.ndarray, others: np.ndarray) -> float:
+        """Compute the value from the evidence of members, Shape (M), and of others, Shape (O)."""
+
+
 @register("auc")
-class AUC(MembershipMetricSpec):
+class AUC(VictimMetricSpec):
     """Area under the ROC curve of a victim's candidates.
 
     It is the probability that a member has more evidence than a candidate that is none; equal
@@ -45,22 +59,14 @@ class AUC(MembershipMetricSpec):
 
     source = "Mann and Whitney 1947; Hanley and McNeil 1982"
 
-    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
-        return [
-            np.array([_area(evidence, member)])
-            for evidence, member in zip(ranked.evidence, ranked.member, strict=True)
-        ]
-
-
-def _area(evidence: np.ndarray, member: np.ndarray) -> float:
-    ranks = scipy.stats.rankdata(evidence)
-    inside = int(member.sum())
-    outside = len(member) - inside
-    return float((ranks[member].sum() - inside * (inside + 1) / 2) / (inside * outside))
+    def of_victim(self, members: np.ndarray, others: np.ndarray) -> float:
+        ranks = scipy.stats.rankdata(np.concatenate([members, others]))[: len(members)]
+        least = len(members) * (len(members) + 1) / 2
+        return float((ranks.sum() - least) / (len(members) * len(others)))
 
 
 @register("d_prime")
-class DPrime(MembershipMetricSpec):
+class DPrime(VictimMetricSpec):
     """Difference between the mean evidence of members and of others, in deviations of the others.
 
     Of normal evidence of equal variance it is mu of the Gaussian trade-off curve, and the AUC is
@@ -71,24 +77,16 @@ class DPrime(MembershipMetricSpec):
 
     source = "Green and Swets 1966"
 
-    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
-        return [
-            np.array([_difference(evidence, member)])
-            for evidence, member in zip(ranked.evidence, ranked.member, strict=True)
-        ]
-
-
-def _difference(evidence: np.ndarray, member: np.ndarray) -> float:
-    inside, outside = evidence[member], evidence[~member]
-    difference = float(inside.mean() - outside.mean())
-    deviation = float(outside.std(ddof=1)) if len(outside) > 1 else 0.0
-    if deviation == 0:
-        return math.copysign(math.inf, difference) if difference else 0.0
-    return difference / deviation
+    def of_victim(self, members: np.ndarray, others: np.ndarray) -> float:
+        difference = float(members.mean() - others.mean())
+        deviation = float(others.std(ddof=1)) if len(others) > 1 else 0.0
+        if deviation == 0:
+            return math.copysign(math.inf, difference) if difference else 0.0
+        return difference / deviation
 
 
 @register("p_value")
-class PValue(MembershipMetricSpec):
+class PValue(VictimMetricSpec):
     """Probability of at least this AUC if a victim's members were drawn at random.
 
     By the one-sided test of Mann and Whitney, exact for at most eight members or others without
@@ -98,14 +96,8 @@ class PValue(MembershipMetricSpec):
     source = "Mann and Whitney 1947"
     better = "lower"
 
-    def measure(self, ranked: RankedCandidates) -> list[np.ndarray]:
-        pairs = zip(ranked.evidence, ranked.member, strict=True)
-        return [
-            np.array(
-                [scipy.stats.mannwhitneyu(own[is_in], own[~is_in], alternative="greater").pvalue]
-            )
-            for own, is_in in pairs
-        ]
+    def of_victim(self, members: np.ndarray, others: np.ndarray) -> float:
+        return float(scipy.stats.mannwhitneyu(members, others, alternative="greater").pvalue)
 
 
 @register("tpr")

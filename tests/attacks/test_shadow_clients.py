@@ -20,7 +20,7 @@ from gleak.attacks.candidates import Batch
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
-from gleak.attacks.shadow_clients import errors, shadow_clients
+from gleak.attacks.shadow_clients import shadow_clients, stage_errors
 from tests.attacks.cases import natural_images
 
 SHAPE, SAMPLES, NOISE = (3, 8, 8), 4, 0.02
@@ -105,7 +105,7 @@ def test_errors_are_those_of_the_nearest_order_and_stages_without_samples_have_n
         Candidate(attack="far", reason="why", inputs=truth - 10, labels=np.zeros(3)),
         Candidate(attack="none", reason="does not suit"),
     ]
-    computed = errors(found, truth)
+    computed = stage_errors(found, truth)
     assert computed.keys() == {("near", "why"), ("far", "why")}
     assert computed["near", "why"] == pytest.approx(-20, abs=1e-4)
     beyond = np.mean(10 * np.log10(np.square(truth).reshape(3, -1).mean(1)))

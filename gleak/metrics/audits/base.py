@@ -195,6 +195,18 @@ class Broadcast:
         """True if the client has samples to evaluate the parameters on."""
         return self.samples is not None and len(self.samples.labels("train")) > 0
 
+    def own_samples(self, fewest: int) -> Dataset:
+        """Return the client's samples.
+
+        Raises:
+            MetricUnavailable: there are fewer in its train split.
+        """
+        if self.samples is None or len(self.samples.labels("train")) < fewest:
+            raise MetricUnavailable(
+                f"it needs {fewest} of the client's own samples or more; give samples (--data)"
+            )
+        return self.samples
+
     def network(self) -> torch.nn.Module:
         """Return a new network with the received parameters, in evaluation mode.
 

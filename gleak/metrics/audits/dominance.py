@@ -43,12 +43,7 @@ class AuditDominance(AuditSpec):
     samples: int = parameter(64, "number of samples in the batch", source="ours", ge=FEWEST_SAMPLES)
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        data = broadcast.samples
-        if data is None or len(data.labels("train")) < FEWEST_SAMPLES:
-            raise MetricUnavailable(
-                f"it needs {FEWEST_SAMPLES} of the client's own samples or more; give samples "
-                "(--data)"
-            )
+        data = broadcast.own_samples(FEWEST_SAMPLES)
         norms = gradient_norms(broadcast.network(), data, self.samples, broadcast.seed)
         findings = []
         for name, (losses, changes) in norms.items():

@@ -12,7 +12,6 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding
 from gleak.metrics.audits.client_gradients import output_gradients, unit_directions
-from gleak.metrics.base import MetricUnavailable
 
 FEWEST_SAMPLES = 16
 FEWEST_NEURONS = 16
@@ -49,12 +48,7 @@ class AuditIsolation(AuditSpec):
     samples: int = parameter(64, "number of samples in the batch", source="ours", ge=FEWEST_SAMPLES)
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        data = broadcast.samples
-        if data is None or len(data.labels("train")) < FEWEST_SAMPLES:
-            raise MetricUnavailable(
-                f"it needs {FEWEST_SAMPLES} of the client's own samples or more; give samples "
-                "(--data)"
-            )
+        data = broadcast.own_samples(FEWEST_SAMPLES)
         gradients = output_gradients(
             broadcast.network(), data, self.samples, broadcast.seed, unit_directions
         )

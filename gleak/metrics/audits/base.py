@@ -174,7 +174,8 @@ class Broadcast:
     def layers_of_samples(self) -> list[Layer]:
         """Dense layers whose inputs are the values of a sample.
 
-        Of an architecture that cannot be built, those with as many inputs as a sample has values.
+        Of an architecture that cannot be built, those with as many inputs as a sample has values;
+        so, too, if that is the first layer alone.
 
         Raises:
             MetricUnavailable: samples are no images.
@@ -184,11 +185,13 @@ class Broadcast:
         shape = tuple(map(int, self.model.input_shape))
         values = math.prod(shape)
         fits = [each for each in self.layers if each.dense and each.weights.shape[1] == values]
+        if all(each is self.layers[0] for each in fits):
+            return fits
         try:
-            network = self.network() if fits else None
+            network = self.network()
         except GleakError:
             return fits
-        return [each for each in fits if network and takes_samples(network, each.name, shape)]
+        return [each for each in fits if takes_samples(network, each.name, shape)]
 
     @property
     def has_samples(self) -> bool:

@@ -227,7 +227,7 @@ def split_errors(
         Errors in the span, of each row, and outside of it, with their numbers of values.
     """
     samples = along.shape[2]
-    least = RIDGE * gram.diagonal(dim1=2, dim2=3).mean((1, 2))[:, None, None, None] + FLOOR
+    least = RIDGE * gram.diagonal(dim1=2, dim2=3).sum(2)[..., None, None] + FLOOR
     regular = gram + least * torch.eye(samples, dtype=gram.dtype, device=gram.device)
     explained = torch.linalg.solve_ex(regular, along[..., None]).result[..., 0]
     within = (explained * along).sum(2).clamp_min(0).T
@@ -267,7 +267,7 @@ class OuterPiece(Piece):
         """Return the pair with the gradient of each sample scaled by itself."""
         outputs = self.output_gradients
         gram = (outputs @ outputs.mT) * (self.inputs @ self.inputs.mT)
-        least = RIDGE * gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + FLOOR
+        least = RIDGE * gram.diagonal(dim1=1, dim2=2).sum(1)[:, None, None] + FLOOR
         regular = gram + least * torch.eye(len(gram[0]), dtype=gram.dtype, device=gram.device)
         along = ((self.inputs @ self.target.mT) * outputs).sum(2)
         factors = torch.linalg.solve_ex(regular, along).result.clamp_min(0)

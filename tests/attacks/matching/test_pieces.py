@@ -24,6 +24,7 @@ from gleak.attacks.matching.pieces import (
     FormedPiece,
     OuterPiece,
     WeightedPair,
+    split_errors,
     weighted_pairs,
 )
 
@@ -196,3 +197,19 @@ def test_gradients_of_clipped_samples_are_fitted_one_by_one() -> None:
     pair = OuterPiece("w", slopes, inputs, target)
     assert float(pair.fitted().squared_distance().sum()) < 1e-6 * float(target.square().sum())
     assert float(pair.formed().fitted().squared_distance().sum()) > 1e-3
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_equal_samples_have_finite_errors_in_their_span(masked: bool) -> None:
+    """The products of their inputs with each other are a singular matrix."""
+    inputs = draw(2, 1, 64, seed=0).float().repeat(1, 16, 1)
+    mask = draw(2, 8, 64, seed=2) > (1 if masked else -9)
+    residual = draw(2, 8, 64, seed=1).float() * mask
+    sent_inputs = inputs[:, None] * mask[:, :, None]
+    gram = (sent_inputs @ inputs.mT[:, None])[:, : 8 if masked else 1]
+    squared, counts = residual.square().sum((1, 2)), mask.sum((1, 2)).float()
+    within, outside = split_errors(squared, counts, residual @ inputs.mT, gram)
+    one = sent_inputs[:, :, 0]
+    expected = (residual * one).sum(2).square() / one.square().sum(2)
+    torch.testing.assert_close(within.squared.T, expected, rtol=0.02, atol=1e-4)
+    assert outside.squared.isfinite().all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -13,13 +13,13 @@ from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.schema import array_fields
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary
-from gleak.attacks.candidates import Candidates
+from gleak.attacks.candidates import Candidates, Stage
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.codes import Pixels
-from gleak.attacks.matching.distances import SquaredError
+from gleak.attacks.matching.distances import SignCell, SquaredError
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
-from gleak.attacks.shadow_clients import shadow_clients, stage_errors
+from gleak.attacks.shadow_clients import greatest, shadow_clients, stage_errors
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -36,10 +36,12 @@ POLISH, FINISH = 200, 1200
 NOISY = 0.1
 """Squared error, relative to the update's mean square, above which a batch's candidates are chosen
 by a shadow client."""
+SHADOWS = 2
+"""Number of shadow clients of each victim."""
 SELECTED = "the best of the searches, with the whole budget"
 POLISHED = "the most probable samples from there"
 FINISHED = "exact samples from there"
-EXACT = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
+EXACT: dict[str, Any] = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
 """Parts of the search for exact samples."""
 log = logging.getLogger(__name__)
 
@@ -85,9 +87,13 @@ class Best(AttackSpec):
        are several, and the best of them is run once more with all of it.
     3. If one of these found a better candidate, the searches of the first step start from it.
 
-    Where noise hides most of a batch's update, the criterion can be misled: the search explains
-    noise. Then the same is done for a shadow client of each, whose samples the attacker drew
-    (`gleak.attacks.shadow_clients`), and the candidate is chosen of what recovers these best.
+    Of a batch of which a part of the values was sent, the most probable samples are searched from
+    the candidate of every attack in closed form.
+
+    Where noise or rounding hides most of a batch's update, the criterion can be misled: the search
+    explains noise. Then the same is done for shadow clients of each, whose samples the
+    attacker drew (`gleak.attacks.shadow_clients`), and the candidate is chosen of what recovers
+    these best, at the least.
 
     A candidate that explains the update up to rounding ends the search, if at least as many values
     were sent as the samples have.
@@ -184,24 +190,37 @@ class Best(AttackSpec):
         is_choice = any(one.in_closed_form for one in proposals)
         rows = self._doubtful(candidates)
         if is_choice and len(rows):
-            log.info("%d victims: shadow clients, with as much noise", len(rows))
-            posterior, best = candidates.posterior.keep(rows), candidates.best.keep(rows)
-            known, samples = shadow_clients(posterior, best)
-            shadows = self._searched(proposals, known)
-            candidates.evaluations[rows] += shadows.evaluations
-            for row, listed, truth in zip(rows, shadows.listed, samples, strict=True):
-                candidates.choose_by(stage_errors(listed, truth), row)
+            self._choose_by_shadows(proposals, candidates, rows)
         return candidates.reconstruction()
 
-    def _doubtful(self, candidates: Candidates) -> np.ndarray:
-        """Return the victims with a batch of images of which noise hides more than a part.
+    def _choose_by_shadows(
+        self, proposals: Sequence[Proposal], candidates: Candidates, rows: np.ndarray
+    ) -> None:
+        """Choose the candidates of some victims by what is recovered of their shadow clients."""
+        log.info("%d victims: %d shadow clients of each", len(rows), SHADOWS)
+        posterior, best = candidates.posterior.keep(rows), candidates.best.keep(rows)
+        errors: list[list[dict[Stage, float]]] = [[] for _ in rows]
+        for number in range(SHADOWS):
+            known, samples = shadow_clients(posterior, best, number)
+            shadows = self._searched(proposals, known)
+            candidates.evaluations[rows] += shadows.evaluations
+            for place, (listed, truth) in enumerate(zip(shadows.listed, samples, strict=True)):
+                errors[place].append(stage_errors(listed, truth))
+        for row, of_row in zip(rows, errors, strict=True):
+            candidates.choose_by(greatest(of_row), row)
 
-        Shape (W), indices. Updates in a code, or of which a part was sent, have other errors.
+    def _doubtful(self, candidates: Candidates) -> np.ndarray:
+        """Return the victims with a batch of images of which noise or rounding hides too much.
+
+        Shape (W), indices. Of signs, or a part of the values, what is recovered of images of the
+        prior tells little about natural ones.
         """
         posterior, observation = candidates.posterior, candidates.posterior.observation
         problem, protocol = posterior.problem, observation.protocol
-        coded = problem.sent or problem.cells or problem.bases or protocol.pruning
-        if observation.batch_size == 1 or observation.modality != "image" or coded:
+        signs = any(isinstance(cell, SignCell) for cell in problem.cells.values())
+        partial = problem.sent or problem.bases or protocol.pruning
+        other = signs or partial or observation.knows_intervals
+        if observation.batch_size == 1 or observation.modality != "image" or other:
             return np.array([], dtype=int)
         return np.flatnonzero(np.isfinite(candidates.error) & (candidates.error > NOISY))
 
@@ -214,6 +233,9 @@ class Best(AttackSpec):
             elif one in closed:
                 candidates.run(one.attack, one.reason)
         self._polish(candidates, np.arange(observation.victims))
+        if candidates.posterior.problem.sent and observation.batch_size > 1:
+            for one in closed:
+                self._polish_from(one.attack, candidates)
         before = candidates.chosen.copy()
         for one in proposals:
             if isinstance(one.attack, MAP) and one.suits:
@@ -245,6 +267,14 @@ class Best(AttackSpec):
         close = np.flatnonzero((candidates.error <= CLOSE) & candidates.posterior.determined)
         rows = np.intersect1d(rows, np.intersect1d(close, candidates.open_victims))
         candidates.polish(rows, min(FINISH, self.budget), FINISHED, **EXACT)
+
+    def _polish_from(self, attack: AttackSpec, candidates: Candidates) -> None:
+        """Search the most probable samples from an attack's candidates, where another is better."""
+        places = candidates.places(attack)
+        rows = np.flatnonzero((places >= 0) & (places != candidates.chosen))
+        rows = np.intersect1d(rows, candidates.open_victims)
+        iterations = min(POLISH, self.budget)
+        candidates.polish(rows, iterations, POLISHED, places=places[rows])
 
     def _search(
         self, candidates: Candidates, searches: Sequence[Proposal], observation: Observation

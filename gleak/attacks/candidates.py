@@ -116,16 +116,49 @@ class Candidates:
             self.note(attack, f"failed: {' '.join(str(error).split())}", rows)
         return criterion
 
-    def polish(self, rows: np.ndarray, iterations: int, reason: str, **parts: Any) -> None:
-        """Search from the best candidates of these victims; the results are named after them."""
-        rows = rows[self.chosen[rows] >= 0]
+    def places(self, attack: AttackSpec) -> np.ndarray:
+        """Return the positions of an attack's own candidates, of finite criterion; Shape (V).
+
+        -1 where there is none.
+        """
+        return np.array(
+            [
+                max(
+                    place if one.attack == str(attack) and np.isfinite(one.criterion) else -1
+                    for place, one in enumerate(listed)
+                )
+                if listed
+                else -1
+                for listed in self.listed
+            ]
+        )
+
+    def polish(
+        self,
+        rows: np.ndarray,
+        iterations: int,
+        reason: str,
+        places: np.ndarray | None = None,
+        **parts: Any,
+    ) -> None:
+        """Search from candidates of these victims; the results are named after them.
+
+        Args:
+            rows: the victims; Shape (W).
+            iterations: budget of each.
+            reason: for all.
+            places: positions of the candidates, -1 for none; Shape (W). The best ones by default.
+            **parts: of the search, in place of the posterior's.
+        """
+        places = self.chosen[rows] if places is None else places
+        rows, places = rows[places >= 0], places[places >= 0]
         if not len(rows):
             return
         log.info("%d victims: %s", len(rows), reason)
-        start = self.best.keep(rows)
-        found = self.posterior.keep(rows).search(start.labels, iterations, start.inputs, **parts)
-        names = [self.listed[row][self.chosen[row]].attack for row in rows]
-        self.consider(names, reason, rows, found)
+        starts = [self.listed[row][place] for row, place in zip(rows, places, strict=True)]
+        inputs, labels = (np.stack([getattr(s, k) for s in starts]) for k in ("inputs", "labels"))
+        found = self.posterior.keep(rows).search(labels, iterations, inputs, **parts)
+        self.consider([one.attack for one in starts], reason, rows, found)
 
     def consider(
         self, names: Sequence[str], reason: str, rows: np.ndarray, found: Reconstruction
@@ -204,13 +237,17 @@ class Candidates:
     def choose_by(self, errors: Mapping[Stage, float], row: int) -> None:
         """Choose the best candidate of one victim by its stages' errors, in dB.
 
-        Of stages within `MARGIN` of the least error, the candidate of least criterion.
+        Of stages within `MARGIN` of the least error, the candidate of least criterion. Searches
+        that began at the samples of an attack which is not listed with them count as the first
+        search of the same kind.
         """
-        listed = self.listed[row]
+        listed, by_reason = self.listed[row], dict[str, float]()
+        for (_, reason), error in errors.items():
+            by_reason.setdefault(reason, error)
         known = {
-            place: errors[stage(one)]
+            place: errors.get(stage(one), by_reason[one.reason])
             for place, one in enumerate(listed)
-            if stage(one) in errors and np.isfinite(one.criterion)
+            if one.reason in by_reason and np.isfinite(one.criterion)
         }
         if known:
             least = min(known.values()) + MARGIN

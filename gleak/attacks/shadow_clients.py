@@ -1,9 +1,9 @@
 """Shadow clients: what an attack recovers of samples that the attacker drew, and so knows.
 
-A criterion computed from what was sent can be misled where noise hides most of a batch's update:
-the search then explains noise. How near each candidate comes to the samples is measured where they
-are known, on clients that the attacker simulates with the same network, protocol and noise, as
-attacks on membership train shadow models (Shokri et al. 2017).
+A criterion computed from what was sent can be misled where noise or random rounding hides most of a
+batch's update: the search then explains noise. How near each candidate comes to the samples is
+measured where they are known, on clients that the attacker simulates with the same network,
+protocol, code and noise, as attacks on membership train shadow models (Shokri et al. 2017).
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from gleak.runtime.seeding import torch_stream
 
 Values = Mapping[str, "torch.Tensor"]
 """By parameter, Shape (V, ...)."""
-PURPOSE = "shadow clients"
+PURPOSE = "shadow client {}"
 
 
-def shadow_clients(posterior: Posterior, best: Batch) -> tuple[Observation, np.ndarray]:
+def shadow_clients(
+    posterior: Posterior, best: Batch, number: int = 0
+) -> tuple[Observation, np.ndarray]:
     """Simulate one client for each victim, with images drawn from the prior of natural images.
 
     It has the labels of the best candidate. Its gradient is as long as that of the candidate that
-    fits what was sent, if clients clip, and has normal noise, in each parameter of the size that
-    the candidate leaves unexplained.
+    fits what was sent, if clients clip. It is sent in the victim's code; parameters in no code have
+    normal noise, of the size that the candidate leaves unexplained.
 
     Args:
-        posterior: of V victims whose updates were sent whole, and in no code.
+        posterior: of V victims whose updates were sent whole, and in no code of intervals.
         best: candidates for them.
+        number: of the random draws.
 
     Returns:
         What a server observes, and the samples in [0, 1], Shape (V, N, ...).
@@ -46,7 +49,8 @@ def shadow_clients(posterior: Posterior, best: Batch) -> tuple[Observation, np.n
     observation, problem = posterior.observation, posterior.problem
     prior = image_prior(observation)
     assert prior is not None, "clients have images"
-    streams = [torch_stream(observation.seed, PURPOSE, each) for each in observation.victim_ids]
+    purpose = PURPOSE.format(number)
+    streams = [torch_stream(observation.seed, purpose, each) for each in observation.victim_ids]
     codes = torch.stack([torch.randn(problem.values, generator=each) for each in streams])
     images = prior.coloured(codes.to(problem.like).view(-1, len(prior.mean)))
     samples = images.clamp(0, 1).view(-1, *problem.shape)
@@ -56,12 +60,18 @@ def shadow_clients(posterior: Posterior, best: Batch) -> tuple[Observation, np.n
     clipping, update = observation.protocol.clipping, {}
     fitted = _ratios(_products(problem.observed, found), _products(found, found), clipping)
     longer = _ratios(_products(found, found), _products(drawn, drawn), clipping)
-    for name, sent in problem.observed.items():
-        residual = rows(sent) - fitted[name] * rows(found[name])
-        noise = torch.stack([torch.randn(residual.shape[1], generator=each) for each in streams])
-        size = residual.square().mean(1, keepdim=True).sqrt()
-        whole = fitted[name] * longer[name].sqrt() * rows(drawn[name]) + size * noise.to(size)
-        update[name] = (observation.protocol.update_scale * whole).view_as(sent)[:, None]
+    for name, received in problem.observed.items():
+        value = fitted[name] * longer[name].sqrt() * rows(drawn[name])
+        if name in problem.cells:
+            draws = torch.stack([torch.rand(value.shape[1], generator=each) for each in streams])
+            value = problem.cells[name].coded(value, draws.to(value))
+        else:
+            residual = rows(received) - fitted[name] * rows(found[name])
+            noise = torch.stack([torch.randn(value.shape[1], generator=each) for each in streams])
+            size = residual.square().mean(1, keepdim=True).sqrt()
+            value = value + size * noise.to(size)
+        whole = observation.protocol.update_scale * value
+        update[name] = whole.view_as(received)[:, None]
     return replace(observation, update=update), samples.cpu().numpy()
 
 
@@ -80,6 +90,14 @@ def _ratios(over: Values, under: Values, clipping: Clipping | None) -> Values:
     if clipping == "update":
         over, under = (dict.fromkeys(each, total([*each.values()])) for each in (over, under))
     return {name: (over[name] / under[name].clamp_min(FLOOR)).clamp_min(0) for name in over}
+
+
+def greatest(errors: Sequence[Mapping[Stage, float]]) -> dict[Stage, float]:
+    """Return the greatest error of each stage among those of several clients."""
+    joined: dict[Stage, float] = {}
+    for one in errors:
+        joined |= {name: max(error, joined.get(name, error)) for name, error in one.items()}
+    return joined
 
 
 def stage_errors(candidates: Sequence[Candidate], samples: np.ndarray) -> dict[Stage, float]:

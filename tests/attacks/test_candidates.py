@@ -275,11 +275,14 @@ def test_samples_of_another_shape_are_refused() -> None:
 def test_the_candidate_of_the_stage_of_least_error_is_chosen_whatever_its_criterion() -> None:
     candidates = Candidates(Known())
     for name, distance in [("near", 0.01), ("second", 0.02), ("far", 0.05), ("unknown", 0.0)]:
-        candidates.consider([name] * 2, "", np.arange(2), reconstruction(TRUTH + distance))
+        candidates.consider(
+            [name] * 2, f"by {name}", np.arange(2), reconstruction(TRUTH + distance)
+        )
     assert [candidates.listed[row][candidates.chosen[row]].attack for row in (0, 1)] == [
         "unknown"
     ] * 2
-    errors = {("far", ""): -20.0, ("near", ""): -15.0, ("second", ""): -20.0 + MARGIN / 2}
+    stages = {"far": -20.0, "near": -15.0, "second": -20.0 + MARGIN / 2}
+    errors = {(name, f"by {name}"): error for name, error in stages.items()}
     candidates.choose_by(errors, 1)
     found = candidates.reconstruction()
     chosen = [next(one for one in found.candidates(row) if one.chosen) for row in (0, 1)]
@@ -288,5 +291,37 @@ def test_the_candidate_of_the_stage_of_least_error_is_chosen_whatever_its_criter
     assert found.objective is not None
     assert found.objective[1] == chosen[1].criterion
     assert found.converged.tolist() == [True, False]
-    candidates.choose_by({("not listed", ""): -30.0}, 1)
+    candidates.choose_by({("not listed", "by none"): -30.0}, 1)
     assert candidates.listed[1][candidates.chosen[1]].attack == "second"
+
+
+def test_a_search_from_an_attack_that_is_not_listed_counts_as_the_first_of_its_kind() -> None:
+    candidates = Candidates(Known())
+    for name, reason, distance in [("a", "run", 0.0), ("a", "polished", 0.05), ("b", "run", 0.1)]:
+        candidates.consider([name] * 2, reason, np.arange(2), reconstruction(TRUTH + distance))
+    errors = {("a", "run"): -5.0, ("c", "polished"): -20.0, ("d", "polished"): -1.0}
+    candidates.choose_by(errors, 0)
+    assert candidates.listed[0][candidates.chosen[0]].reason == "polished"
+
+
+def test_a_search_starts_from_the_candidates_of_the_named_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    candidates, starts = Candidates(Known()), []
+    for name, distance in [("aono", 0.3), ("dlg", 0.1)]:
+        candidates.consider([name] * 2, "run", np.arange(2), reconstruction(TRUTH + distance))
+
+    def search(self: Known, labels: np.ndarray, iterations: int, start: np.ndarray) -> Any:
+        starts.append((self.rows, start))
+        return reconstruction(start - 0.1, labels)
+
+    monkeypatch.setattr(Known, "search", search, raising=False)
+    places = candidates.places(parse("attack", "aono"))
+    assert places.tolist() == [0, 0]
+    assert candidates.places(parse("attack", "cpa")).tolist() == [-1, -1]
+    candidates.polish(BOTH, 5, "further", places=np.array([-1, 0]))
+    ((rows, start),) = starts
+    assert list(rows) == [1]
+    np.testing.assert_allclose(start, TRUTH[1:] + 0.3, atol=1e-6)
+    assert candidates.listed[1][-1].attack == "aono"
+    assert candidates.listed[0][-1].reason == "run"

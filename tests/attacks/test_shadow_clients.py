@@ -15,12 +15,13 @@ from gleak.api.given_specs import client_of
 from gleak.api.user_network import examine, prepared_copy
 from gleak.artifacts.protocol import Clipping
 from gleak.artifacts.reconstruction import Candidate
-from gleak.attacks.best import Best
+from gleak.attacks.best import SHADOWS, Best
 from gleak.attacks.candidates import Batch
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
-from gleak.attacks.shadow_clients import shadow_clients, stage_errors
+from gleak.attacks.shadow_clients import greatest, shadow_clients, stage_errors
+from gleak.core.registry import parse
 from tests.attacks.cases import natural_images
 
 SHAPE, SAMPLES, NOISE = (3, 8, 8), 4, 0.02
@@ -46,6 +47,17 @@ def in_noise(client: str, clipping: Clipping | None, factor: float) -> tuple[Pos
     seen = replace(seen, protocol=replace(seen.protocol, clipping=clipping))
     truth = Batch(inputs[None].numpy(), labels[None].numpy(), np.zeros(1))
     return Posterior.of(seen, MAP().parts()), truth
+
+
+def as_sent(update: dict[str, torch.Tensor], defense: str) -> Observation:
+    """Return what a server observes of a gradient under a defence."""
+    values = {name: value[None] for name, value in update.items()}
+    coded = parse("defense", defense).protect(values, torch.Generator().manual_seed(2), {})
+    copied = prepared_copy(network())
+    setting = Setting(copied, SHAPE, examine(copied, SHAPE), client_of("fedsgd", SAMPLES))
+    decoded = {name: one.decode()[0, 0] for name, one in coded.items()}
+    whole = setting.update(decoded, {})
+    return setting.observe(Best(), replace(whole, update=coded), {}, {}, 0)
 
 
 def gradients(seen: Observation) -> dict[str, np.ndarray]:
@@ -98,6 +110,33 @@ def test_its_samples_are_drawn_for_each_victim_whoever_is_beside() -> None:
     assert seen.victims == 2
 
 
+@pytest.mark.parametrize("defense", ["quantize", "qsgd", "signsgd"])
+def test_its_update_is_sent_in_the_code_of_the_victim(defense: str) -> None:
+    inputs, labels = natural_images(SAMPLES, SHAPE), torch.arange(SAMPLES) + 3
+    seen = as_sent(gleak.compute_update(network(), inputs, labels), defense)
+    truth = Batch(inputs[None].numpy(), labels[None].numpy(), np.zeros(1))
+    shadow, samples = shadow_clients(Posterior.of(seen, MAP().parts()), truth)
+    own = gleak.compute_update(network(), torch.from_numpy(samples[0]), labels)
+    for name, sent in gradients(shadow).items():
+        value = own[name].numpy()
+        if defense == "signsgd":
+            np.testing.assert_array_equal(sent, np.sign(value))
+        else:
+            step = float(shadow.cells[name].step[0, 0])
+            np.testing.assert_allclose(sent / step, np.round(sent / step), atol=1e-4)
+            within = step / 2 if defense == "quantize" else step
+            assert np.abs(sent - value).max() <= within * (1 + 1e-5)
+            assert not np.array_equal(sent, value)
+
+
+def test_each_number_has_other_draws_and_the_greatest_error_of_a_stage_counts() -> None:
+    posterior, truth = in_noise("fedsgd", None, 1.0)
+    first, second = (shadow_clients(posterior, truth, number)[1] for number in (0, 1))
+    assert np.abs(first - second).max() > 0.1
+    stages = [{("a", ""): -20.0, ("b", ""): -9.0}, {("a", ""): -12.0, ("c", ""): -8.0}]
+    assert greatest(stages) == {("a", ""): -12.0, ("b", ""): -9.0, ("c", ""): -8.0}
+
+
 def test_errors_are_those_of_the_nearest_order_and_stages_without_samples_have_none() -> None:
     truth = np.random.default_rng(0).uniform(0.2, 0.8, (3, 2, 2)).astype(np.float32)
     found = [
@@ -112,8 +151,10 @@ def test_errors_are_those_of_the_nearest_order_and_stages_without_samples_have_n
     assert computed["far", "why"] == pytest.approx(beyond, abs=1e-4)
 
 
-@pytest.mark.parametrize(("samples", "noise", "runs"), [(4, 0.5, 2), (4, 1e-6, 1), (1, 0.5, 1)])
-def test_batches_in_noise_are_attacked_twice(
+@pytest.mark.parametrize(
+    ("samples", "noise", "runs"), [(4, 0.5, 1 + SHADOWS), (4, 1e-6, 1), (1, 0.5, 1)]
+)
+def test_batches_in_noise_have_shadow_clients(
     samples: int, noise: float, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs, labels = natural_images(samples, SHAPE), torch.arange(samples) + 3

@@ -259,6 +259,15 @@ class QuantisationCell(ABC):
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Self:
         return replace(self, **{name: change(value) for name, value in vars(self).items()})
 
+    def coded(self, values: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Return what a server would receive of other values in this code; Shape (V, M).
+
+        Args:
+            values: Shape (V, M).
+            draws: uniform random numbers in [0, 1), for codes that round at random; Shape (V, M).
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Compute minus the logarithm of the probability of each value's code; Shape (V, M)."""
@@ -277,6 +286,10 @@ class NearestCell(QuantisationCell):
 
     step: torch.Tensor
 
+    def coded(self, values: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        step = self.step[:, None]
+        return step * (values / step).round().nan_to_num()
+
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (_levels(gradient - target, self.step) - 0.5).clamp_min(0).square()
 
@@ -293,6 +306,9 @@ class ClippedCell(QuantisationCell):
     """
 
     bound: torch.Tensor
+
+    def coded(self, values: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return values.clamp(-self.bound[:, None], self.bound[:, None])
 
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return _levels(self.residual(gradient, target), self.bound).square()
@@ -312,6 +328,10 @@ class RandomCell(QuantisationCell):
     """
 
     step: torch.Tensor
+
+    def coded(self, values: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        step = self.step[:, None]
+        return step * (values / step + draws).floor().nan_to_num()
 
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         probability = 1 - _levels(gradient - target, self.step)
@@ -372,6 +392,9 @@ class SignCell(QuantisationCell):
     A value of another sign counts by its square, relative to the gradient's mean square, and zero,
     such as that of an inactive ReLU, as one of the mean square.
     """
+
+    def coded(self, values: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return values.sign()
 
     def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return self.residual(gradient, target).square()

@@ -14,6 +14,7 @@ from gleak.artifacts.private import Private
 from gleak.attacks.matching.distances import (
     LEAST_PROBABILITY,
     ROUNDING,
+    ClippedCell,
     CodedPiece,
     EstimatedScale,
     Likelihood,
@@ -114,6 +115,32 @@ def test_the_truth_is_likelier_than_other_gradients(defense: str):
     truth = measure([piece_of(defense, value, value)])
     assert truth < measure([piece_of(defense, value, other)])
     assert truth < measure([piece_of(defense, value, -value)])
+
+
+@pytest.mark.parametrize(("defense", "cell"), [("quantize", NearestCell), ("qsgd", RandomCell)])
+def test_values_are_coded_as_by_the_defence(
+    defense: str, cell: type[NearestCell | RandomCell]
+) -> None:
+    """In distribution, of a code that rounds at random."""
+    value = torch.linspace(-1, 1, 41)[None].repeat(4000, 1)
+    decoded = torch.from_numpy(sent(defense, value[None]).decode())[0, 0]
+    code = cell(torch.tensor([1 / 3]))
+    own = code.coded(value.view(1, -1), torch.rand(1, value.numel())).view_as(value)
+    torch.testing.assert_close(own.mean(0), decoded.mean(0), atol=0.03, rtol=0)
+    torch.testing.assert_close(own.std(0), decoded.std(0), atol=0.03, rtol=0)
+
+
+def test_signs_and_cut_values_are_coded_by_their_definition() -> None:
+    value, draws = drawn(2, 8), torch.zeros(2, 8)
+    torch.testing.assert_close(SignCell().coded(value, draws), value.sign())
+    cut = ClippedCell(torch.tensor([0.5, 2.0])).coded(value, draws)
+    assert cut[0].abs().max() == 0.5
+    within = value[0].abs() <= 0.5
+    torch.testing.assert_close(cut[0, within], value[0, within])
+    torch.testing.assert_close(cut[1], value[1].clamp(-2, 2))
+    zero = torch.zeros(1, 3)
+    for kind in (NearestCell, RandomCell):
+        torch.testing.assert_close(kind(torch.zeros(1)).coded(zero, zero), zero)
 
 
 @pytest.mark.parametrize("cell", [NearestCell, RandomCell])

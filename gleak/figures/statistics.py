@@ -55,7 +55,9 @@ def chosen_cells(figure: GridFigure, material: FigureData) -> pd.DataFrame:
     The last axis comes first: that of the panels.
     """
     axes, names = figure.axes[::-1], material.names
-    ranks = {axis.level: {spec: n for n, spec in enumerate(names.axis(axis.level))} for axis in axes}
+    ranks = {
+        axis.level: {spec: n for n, spec in enumerate(names.axis(axis.level))} for axis in axes
+    }
     cells = figure.chosen(names, cells_of(material.scores))
     return table_of(sorted(cells, key=lambda cell: [ranks[a.level][a.spec(cell)] for a in axes]))
 

@@ -14,6 +14,8 @@ from gleak.core.errors import ArtifactError
 
 FEWEST = 20
 """Least number of candidates of a victim."""
+PLACES = 4
+"""Digits of a value by which samples are told apart: 8 bits have values 0.004 apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,9 @@ class Membership(Artifact):
 
 
 def digests_of(samples: np.ndarray) -> list[bytes]:
-    """Return a digest of the values of each sample; equal samples have equal ones."""
-    return [
-        blake2b(np.ascontiguousarray(one).tobytes(), digest_size=16).digest() for one in samples
-    ]
+    """Return a digest of each sample's values to four places; equal samples have equal ones.
+
+    Intensities of 8 bits that two programs scaled to [0, 1] differ by rounding, and remain equal.
+    """
+    places = np.rint(np.asarray(samples, dtype=np.float64) * 10**PLACES).astype(np.int64)
+    return [blake2b(one.tobytes(), digest_size=16).digest() for one in places]

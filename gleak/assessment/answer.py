@@ -24,6 +24,7 @@ from gleak.assessment.verdict_words import (
     LABELS,
     MEANINGS,
     MEMBERS,
+    ORDER,
     RATES,
     SAMPLES,
     Verdict,
@@ -62,23 +63,26 @@ def inferred(found: Inferred) -> Iterator[Finding]:
     """Yield what was inferred of the deployed clients besides: members, images, epsilon."""
     if row := next((row for row in found.took_part if row.deployed), None):
         yield _members(row)
+    if found.captured:
+        yield _members(max(found.captured, key=lambda row: ORDER.index(row.verdict)))
     yield from (_identified(each) for each in found.identified if each.deployed)
     yield from (_epsilon(each) for each in found.epsilons if each.deployed)
 
 
 def _members(row: Inference) -> Finding:
+    of = "" if row.capture is None else f" in {row.capture}"
     hedge = {"exposed": "", "not found": ": few enough"}.get(row.verdict, ": chance may explain it")
     sentence = (
-        f"Members: of {row.members} records that took part the server tells "
+        f"Members: of {row.members} records that took part{of} the server tells "
         f"{rate_in_words(row.tpr)} from {row.others} others, at one false positive in a hundred, "
         f"by {bare_name(row.method)}; by chance 1%{hedge}. The area under the ROC curve is "
         f"{format_mean(row.auc)}, by chance 0.5."
     )
     if row.tpr.value is None:
-        sentence = "Members: who took part was not measured."
+        sentence = f"Members: who took part{of} was not measured."
     return Finding(
         kind=MEMBERS,
-        clients="simulated",
+        clients="simulated" if row.capture is None else "captured",
         verdict=row.verdict,
         decides=bool(row.rates),
         sentence=sentence,

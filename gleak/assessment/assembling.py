@@ -96,6 +96,7 @@ def assemble(
         labels=labels,
         members=list(members(measured)),
         took_part=inferred.took_part,
+        took_part_captured=inferred.captured,
         identified=inferred.identified,
         epsilons=inferred.epsilons,
         audits=list(_audits(measured)),

@@ -221,6 +221,9 @@ class Inference(ReportPart):
 
     defense: str
     deployed: bool = Field(description="the defence of the deployment")
+    capture: str | None = Field(
+        default=None, description="of the clients, whose updates contain a defence; null: simulated"
+    )
     method: str
     clients: int
     members: int = Field(description="samples of all clients")
@@ -230,10 +233,16 @@ class Inference(ReportPart):
         description="members with more evidence than 99% of the others (of fewer than 100 others: "
         "than all of them); 0.01 by chance"
     )
+    by_chance: float | None = Field(
+        default=None,
+        description="of captured clients the probability of an AUC as large by chance, the least "
+        "of them times their number; null: simulated",
+    )
     rates: list[Rate] = Field(description="by the thresholds of the deployment, if it has some")
     verdict: Verdict = Field(
-        description="by the thresholds; without any, exposed: more is found than by chance; not "
-        "found: less than 5% of the members are; else inconclusive"
+        description="by the thresholds; without any, exposed: more is found than by chance (of "
+        "captured clients: by_chance is below 0.05); not found: less than 5% of the members are; "
+        "else inconclusive"
     )
     doubts: list[Doubt] = []
 
@@ -379,6 +388,9 @@ class Report(ReportPart):
     members: list[Member] = Field(default=[], description="what ensembles chose among")
     took_part: list[Inference] = Field(
         default=[], description="who took part, by defence and method, the deployed defence first"
+    )
+    took_part_captured: list[Inference] = Field(
+        default=[], description="the same of captured clients with true samples, by capture"
     )
     identified: list[Identified] = Field(
         default=[], description="if there is a threshold on it, by defence"

@@ -8,14 +8,14 @@ from typing import Any
 
 from gleak.assessment.attack_choice import AttackChoice, choose_attacks, main_attacks
 from gleak.assessment.deployment import Deployment, Scale
-from gleak.assessment.member_choice import audited_defenses, choose_methods
+from gleak.assessment.member_choice import audited_defenses, choose_methods, choose_methods_for
 from gleak.assessment.pace import Pace
 from gleak.assessment.resolved import Resolved, Varying, with_victims
 from gleak.attacks.best import Best
 from gleak.core.errors import SpecError
 from gleak.core.yaml_input import read_model
 from gleak.membership.gradient_canaries import GradientCanaries
-from gleak.metrics.discrimination import AUC, MembershipMetricSpec, TruePositiveRate
+from gleak.metrics.discrimination import AUC, MembershipMetricSpec, PValue, TruePositiveRate
 from gleak.metrics.measured_epsilon import EpsilonAccounted, EpsilonMeasurable, EpsilonMeasured
 from gleak.studies.estimate import hours, jobs
 from gleak.studies.machine import Machine
@@ -25,7 +25,7 @@ from gleak.studies.study_file import StudyFile
 
 DEPLOYED, CAPTURED, CRAFTED = "deployed", "captured", "crafted"
 DEFENSES, ACCURACY, AUDIT = "defenses", "accuracy", "audit"
-MEMBERS, CANARIES = "members", "canaries"
+MEMBERS, CAPTURED_MEMBERS, CANARIES = "members", "captured_members", "canaries"
 VARIED = "varied_"
 """Start of the name of a grid in which one thing varies."""
 
@@ -185,11 +185,8 @@ def study_content(
             CAPTURED,
             ["client", "attack"],
             "The updates that were captured.",
-            training=[str(cell.training) for cell in resolved.captured],
-            client=[str(cell.client) for cell in resolved.captured],
-            defense="none",
             attack=attacks,
-            zip=[["training", "client"]],
+            **_captured(resolved),
         )
     if choice.crafted:
         add(
@@ -235,19 +232,35 @@ def _inferences(
     resolved: Resolved, effort: Effort
 ) -> Iterator[tuple[str, list[str], list[str], str, dict[str, Any]]]:
     """Yield grid, rows, metrics, caption and content of who took part, and of measured epsilon."""
+    asked = [str(each.metric) for each in resolved.rates_of(MembershipMetricSpec)]
+    metrics = list(dict.fromkeys([str(AUC()), str(TruePositiveRate()), *asked]))
+    content: dict[str, Any]
     if methods := choose_methods(resolved, effort.victims).methods:
-        asked = [str(each.metric) for each in resolved.rates_of(MembershipMetricSpec)]
-        metrics = list(dict.fromkeys([str(AUC()), str(TruePositiveRate()), *asked]))
-        content: dict[str, Any] = {
-            "defense": list(resolved.defenses),
-            "attack": [str(method) for method in methods],
-        }
+        content = {"defense": list(resolved.defenses), "attack": [*map(str, methods)]}
         yield MEMBERS, ["defense", "attack"], metrics, "Who took part.", content
+    cells = resolved.scored_captures
+    if cells and (methods := choose_methods_for(cells, resolved.settings).methods):
+        content, rows = (
+            {"attack": [*map(str, methods)], **_captured(resolved)},
+            ["client", "attack"],
+        )
+        metrics = [*metrics, str(PValue())]
+        yield CAPTURED_MEMBERS, rows, metrics, "Who took part in what was captured.", content
     if audited := [str(defense) for defense in audited_defenses(resolved)]:
         metrics = [str(m()) for m in (EpsilonMeasured, EpsilonMeasurable, EpsilonAccounted)]
         client = str(with_victims(resolved.specs["client"], 1))
         content = {"client": client, "defense": audited, "attack": str(GradientCanaries())}
         yield CANARIES, ["defense"], metrics, "Epsilon, as canaries show it.", content
+
+
+def _captured(resolved: Resolved) -> dict[str, Any]:
+    """Return the levels of the captured clients in a grid."""
+    return {
+        "training": [str(cell.training) for cell in resolved.captured],
+        "client": [str(cell.client) for cell in resolved.captured],
+        "defense": "none",
+        "zip": [["training", "client"]],
+    }
 
 
 def _varied(varying: Varying, resolved: Resolved, effort: Effort) -> dict[str, Any]:

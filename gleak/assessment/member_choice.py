@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gleak.artifacts.membership import FEWEST
-from gleak.assessment.resolved import Resolved
+from gleak.assessment.resolved import Resolved, with_victims
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load
+from gleak.core.settings import Settings
 from gleak.defenses.base import DefenseSpec
 from gleak.membership.base import MembershipSpec
 from gleak.membership.gradient_canaries import GradientCanaries
@@ -32,11 +33,19 @@ class MemberChoice:
 
 
 def choose_methods(resolved: Resolved, victims: int) -> MemberChoice:
-    """Decide on every registered method, for a number of clients."""
-    number = max(CANDIDATES // victims, 2 * resolved.specs["client"].batch_size, FEWEST)
+    """Decide on every registered method, for a number of simulated clients under any defence."""
+    specs = {**resolved.specs, "client": with_victims(resolved.specs["client"], victims)}
+    cells = [Cell({**specs, "defense": defense}) for defense in resolved.defenses.values()]
+    return choose_methods_for(cells, resolved.settings)
+
+
+def choose_methods_for(cells: Sequence[Cell], settings: Settings) -> MemberChoice:
+    """Decide on every registered method, for the clients of cells up to the defence."""
+    clients = [cell.client for cell in cells]
+    number = max(max(CANDIDATES // one.victims, 2 * one.batch_size, FEWEST) for one in clients)
     chosen, left_out = [], {}
     for method in (GradientCosine(candidates=number), Regression(candidates=number)):
-        if reason := _why_not(method, resolved):
+        if reason := _why_not(method, cells, settings):
             left_out[method.name] = reason
         else:
             chosen.append(method)
@@ -44,19 +53,15 @@ def choose_methods(resolved: Resolved, victims: int) -> MemberChoice:
     return MemberChoice(tuple(chosen), {**left_out, **dict.fromkeys(others, COSTLY)})
 
 
-def _why_not(method: MembershipSpec, resolved: Resolved) -> str:
-    """Return why a method does not suit the clients under any defence; empty if it does."""
-    client, reasons = resolved.specs["client"], []
-    if isinstance(method, Regression):
-        if client.gradients_per_sample != 1:
-            return "needs the gradient of one step; after several gradient_cosine is as cheap"
-        if (values := _values(method, resolved)) > CHEAP_VALUES:
-            return f"{values:.2g} values of gradients for each client are not cheap"
-    for defense in resolved.defenses.values():
-        cell = Cell({**resolved.specs, "defense": defense, "attack": method})
+def _why_not(method: MembershipSpec, cells: Sequence[Cell], settings: Settings) -> str:
+    """Return why a method does not suit the clients of any cell; empty if it does."""
+    reasons = []
+    for cell in cells:
+        attacked = Cell({**cell.specs, "attack": method})
         try:
-            cell.check()
-            check_own_model(cell, resolved.settings.data_dir)
+            _check_cheap(attacked, settings)
+            attacked.check()
+            check_own_model(attacked, settings.data_dir)
         except IncompatibleError as error:
             reasons.append(" ".join(str(error).split()))
         else:
@@ -64,11 +69,20 @@ def _why_not(method: MembershipSpec, resolved: Resolved) -> str:
     return reasons[0]
 
 
-def _values(method: MembershipSpec, resolved: Resolved) -> int:
-    """Return the number of values of the gradients of a client's candidates."""
-    dataset, model = resolved.specs["dataset"], resolved.specs["model"]
-    classes = dataset.classes_in(resolved.settings.data_dir)
-    return 0 if classes is None else method.candidates * model.parameters(dataset.shape, classes)
+def _check_cheap(cell: Cell, settings: Settings) -> None:
+    """Raise an `IncompatibleError` if the inference of a cell costs more than it is worth."""
+    if not isinstance(cell.attack, Regression):
+        return
+    if cell.client.gradients_per_sample != 1:
+        raise IncompatibleError(
+            "needs the gradient of one step; after several gradient_cosine is as cheap"
+        )
+    classes = cell.dataset.classes_in(settings.data_dir)
+    if classes is None:
+        return
+    values = cell.attack.candidates * cell.model.parameters(cell.dataset.shape, classes)
+    if values > CHEAP_VALUES:
+        raise IncompatibleError(f"{values:.2g} values of gradients for each client are not cheap")
 
 
 def audited_defenses(resolved: Resolved) -> Iterator[DefenseSpec]:

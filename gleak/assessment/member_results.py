@@ -14,20 +14,31 @@ from gleak.assessment.findings import (
     MeasuredEpsilon,
     Rate,
 )
-from gleak.assessment.generated_study import CANARIES, DEFENSES, DEPLOYED, MEMBERS
+from gleak.assessment.generated_study import (
+    CANARIES,
+    CAPTURED_MEMBERS,
+    DEFENSES,
+    DEPLOYED,
+    MEMBERS,
+)
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import RateThreshold, Resolved
 from gleak.assessment.verdict_words import CONTRADICTED, ORDER, Verdict
 from gleak.assessment.wording import bare_name
+from gleak.clients.fedavg import CapturedUpdates
+from gleak.core.lazy import pandas as pd
 from gleak.defenses.base import NoDefense
-from gleak.figures.statistics import select
-from gleak.metrics.discrimination import AUC, MembershipMetricSpec, TruePositiveRate
+from gleak.figures.statistics import counted, select
+from gleak.metrics.discrimination import AUC, MembershipMetricSpec, PValue, TruePositiveRate
 from gleak.metrics.measured_epsilon import EpsilonAccounted, EpsilonMeasurable, EpsilonMeasured
 from gleak.metrics.reconstruction.identification import Identified as IdentifiedSpec
 from gleak.metrics.reconstruction.identification import IdentifiedByChance
 from gleak.studies.cell import Cell
 
 AUC_BY_CHANCE = 0.5
+SIGNIFICANT = 0.05
+"""Probability below which evidence of captured clients is not explained by chance."""
+CONTRADICTS = Doubt(text=CONTRADICTED, remedy="correct what gleak import says, and assess again")
 FEW = 0.05
 """Share of members found at 1% false positives below which they count as not found, if the
 deployment has no threshold."""
@@ -35,17 +46,20 @@ deployment has no threshold."""
 
 @dataclass(frozen=True)
 class Inferred:
-    """Inferences beside what was recovered, of all defences."""
+    """Inferences beside what was recovered, of all defences, and of captured clients."""
 
     took_part: list[Inference]
+    captured: list[Inference]
     identified: list[Identified]
     epsilons: list[MeasuredEpsilon]
 
     @classmethod
     def of(cls, resolved: Resolved, measured: Measured, contradicted: bool) -> Inferred:
         """Return what was measured; of captures that contradict the description or not."""
+        took_part = inferences(resolved, measured, contradicted)
         return cls(
-            inferences(resolved, measured, contradicted),
+            took_part,
+            captured_inferences(resolved, measured, took_part, contradicted),
             list(identifications(resolved, measured)),
             list(measured_epsilons(resolved, measured)),
         )
@@ -59,38 +73,73 @@ def inferences(
     The strongest method of a defence comes before its others. A method that finds no more than
     chance of the same clients without a defence does not show that nothing can be found.
     """
-    rows = [_inference(resolved, measured, cell) for cell in measured.cells(MEMBERS)]
-    bare = [row for row in rows if row.defense == NoDefense.name]
-    works = {row.method for row in bare or rows if _beyond_chance(row)}
+    rows = [_inference(resolved, measured, MEMBERS, cell) for cell in measured.cells(MEMBERS)]
+    works = _working(rows)
     judged = [_judged(row, works, contradicted) for row in rows]
     places = [str(resolved.specs["defense"]), *resolved.defenses]
     return sorted(judged, key=lambda row: (places.index(row.defense), *_strength(row)))
+
+
+def captured_inferences(
+    resolved: Resolved,
+    measured: Measured,
+    simulated: Sequence[Inference],
+    contradicted: bool = False,
+) -> list[Inference]:
+    """Return what each method infers of captured clients: captures in order, the strongest first.
+
+    These clients are given, not drawn from others, so that their shares have no margin of error. It
+    is asked whether chance gives as much evidence to as many records as a client has.
+    """
+    works, places = _working(simulated), resolved.deployment.captures
+    rows = [
+        _judged_of_capture(
+            _inference(resolved, measured, CAPTURED_MEMBERS, cell), works, contradicted
+        )
+        for cell in measured.cells(CAPTURED_MEMBERS)
+    ]
+    return sorted(rows, key=lambda row: (places.index(row.capture or ""), *_strength(row)))
+
+
+def _working(rows: Sequence[Inference]) -> set[str]:
+    """Return the methods that find more than chance of simulated clients without a defence."""
+    bare = [row for row in rows if row.defense == NoDefense.name]
+    return {bare_name(row.method) for row in bare or rows if _beyond_chance(row)}
 
 
 def _strength(row: Inference) -> tuple[float, float]:
     return -(row.tpr.value or 0.0), -(row.auc.value or 0.0)
 
 
-def _inference(resolved: Resolved, measured: Measured, cell: Cell) -> Inference:
-    defense, method = str(cell.defense), str(cell.attack)
-    scores = select(measured.scores(MEMBERS), {"defense": defense, "attack": method})
+def _inference(resolved: Resolved, measured: Measured, grid: str, cell: Cell) -> Inference:
+    levels, captured = ("client", "defense", "attack"), isinstance(cell.client, CapturedUpdates)
+    texts = {level: text for level, text in cell.strings().items() if level in levels}
+    scores = select(measured.scores(grid), texts)
     member, auc = measured.members(cell), AUC()
     rates = [
         rate_of(threshold, mean_in(scores, str(threshold.metric)), _chance(threshold.metric))
         for threshold in resolved.rates_of(MembershipMetricSpec)
     ]
     return Inference(
-        defense=defense,
+        defense=texts["defense"],
         deployed=cell.defense == resolved.specs["defense"],
-        method=method,
+        capture=cell.captured.capture if captured else None,
+        method=texts["attack"],
         clients=len(member),
         members=int(member.sum()),
         others=int((~member).sum()),
         auc=mean_in(scores, str(auc)),
         tpr=mean_in(scores, str(TruePositiveRate())),
+        by_chance=_least_by_chance(scores) if captured else None,
         rates=rates,
         verdict="not measured",
     )
+
+
+def _least_by_chance(scores: pd.DataFrame) -> float | None:
+    """Return the least p-value of a client, times their number; None if nothing was measured."""
+    values = counted(scores, str(PValue()), "all")["value"]
+    return min(1.0, float(values.min()) * len(values)) if len(values) else None
 
 
 def _chance(metric: object) -> float:
@@ -132,11 +181,7 @@ def _judged(row: Inference, works: set[str], contradicted: bool) -> Inference:
     else:
         few = row.tpr.high is not None and row.tpr.high < FEW
         verdict = "not found" if few else "inconclusive"
-    doubts = []
-    if contradicted:
-        doubts.append(
-            Doubt(text=CONTRADICTED, remedy="correct what gleak import says, and assess again")
-        )
+    doubts = [CONTRADICTS] if contradicted else []
     if verdict == "inconclusive":
         doubts.append(
             Doubt(
@@ -146,15 +191,49 @@ def _judged(row: Inference, works: set[str], contradicted: bool) -> Inference:
                 remedy=f"victims: more than {row.clients}",
             )
         )
-    if verdict != "exposed" and row.method not in works:
-        doubts.append(
-            Doubt(
-                text=f"{bare_name(row.method)} finds no more than chance without any defence",
-                remedy="other methods of inference (gleak list membership), which cost more",
-            )
-        )
+    if verdict != "exposed":
+        doubts += _of_method(row, works)
     update = {"verdict": "inconclusive" if doubts else verdict, "doubts": doubts}
     return row.model_copy(update=update)
+
+
+def _of_method(row: Inference, works: set[str]) -> list[Doubt]:
+    """Return the doubt of a method that does not work on simulated clients without a defence."""
+    if bare_name(row.method) in works:
+        return []
+    text = f"{bare_name(row.method)} finds no more than chance without any defence"
+    remedy = "other methods of inference (gleak list membership), which cost more"
+    return [Doubt(text=text, remedy=remedy)]
+
+
+def _judged_of_capture(row: Inference, works: set[str], contradicted: bool) -> Inference:
+    """Return an inference of captured clients with its verdict; what is told of them stands."""
+    if row.by_chance is None:
+        return row
+    told = row.by_chance < SIGNIFICANT
+    rates = [
+        rate.model_copy(update={"verdict": _verdict_of_rate(rate, told)}) for rate in row.rates
+    ]
+    verdict: Verdict = "exposed" if told else "inconclusive"
+    if rates:
+        verdict = max((rate.verdict for rate in rates), key=ORDER.index)
+    doubts = []
+    if verdict != "exposed":
+        doubts = [*([CONTRADICTS] if contradicted else []), *_of_method(row, works)]
+    if verdict == "inconclusive":
+        text = f"chance gives as much evidence with a probability of {row.by_chance:.2g}"
+        doubts.append(Doubt(text=text, remedy="captures of more clients, or of more rounds"))
+    verdict = "inconclusive" if doubts else verdict
+    return row.model_copy(update={"rates": rates, "verdict": verdict, "doubts": doubts})
+
+
+def _verdict_of_rate(rate: Rate, told: bool) -> Verdict:
+    """Return the verdict on a rate of given clients, of which it is known if chance explains it."""
+    if rate.rate.value is None or rate.threshold is None:
+        return "not measured"
+    if rate.rate.value < rate.threshold:
+        return "not found"
+    return "exposed" if told else "inconclusive"
 
 
 def identifications(resolved: Resolved, measured: Measured) -> Iterator[Identified]:

@@ -41,8 +41,10 @@ GLOSSARY = [
 
 
 def three_digits(value: float | None) -> str:
-    """Format a number with three significant digits; a dash if there is none."""
-    return DASH if value is None else f"{value:.3g}"
+    """Format a number with three significant digits, or as a whole one; a dash if none."""
+    if value is None:
+        return DASH
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def format_mean(mean: Mean, number: str = ".3g") -> str:
@@ -114,8 +116,7 @@ def guarantee(cost: DefenseCost) -> str:
     epsilon = next((cost.guarantees[name] for name in EPSILONS if name in cost.guarantees), None)
     if epsilon is None:
         return "nothing is guaranteed"
-    text = f"{epsilon:,.0f}" if epsilon >= 100 else three_digits(epsilon)
-    return f"epsilon {text}: {_strength(epsilon)}"
+    return f"epsilon {three_digits(epsilon)}: {_strength(epsilon)}"
 
 
 def _strength(epsilon: float) -> str:

@@ -50,8 +50,16 @@ def table_of(cells: Sequence[Cell]) -> pd.DataFrame:
 
 
 def chosen_cells(figure: GridFigure, material: FigureData) -> pd.DataFrame:
-    """Return a table of the cells that a figure shows."""
-    return table_of(figure.chosen(material.names, cells_of(material.scores)))
+    """Return a table of the cells that a figure shows, by its axes in the order of the study.
+
+    The last axis comes first: that of the panels.
+    """
+    axes, names = figure.axes[::-1], material.names
+    ranks = {
+        axis.level: {spec: n for n, spec in enumerate(names.axis(axis.level))} for axis in axes
+    }
+    cells = figure.chosen(names, cells_of(material.scores))
+    return table_of(sorted(cells, key=lambda cell: [ranks[a.level][a.spec(cell)] for a in axes]))
 
 
 def refusals(scores: pd.DataFrame) -> pd.Series:

@@ -17,7 +17,7 @@ from gleak.defenses.base import DefenseSpec
 from gleak.membership.canaries import CanarySpec
 from gleak.membership.epsilon_audit import EpsilonAudit
 from gleak.metrics.base import Level, MetricUnavailable, ScoreSpec
-from gleak.metrics.epsilon import EpsilonPrv, compose_multipliers
+from gleak.metrics.epsilon import EpsilonPrv, EpsilonRdp, compose_multipliers
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,21 @@ class EpsilonMeasurable(AuditMetricSpec):
 class EpsilonAccounted(AuditMetricSpec):
     """Upper bound on epsilon of the audited clients: `epsilon_prv` at the audit's delta.
 
-    It is that of all their rounds and steps. Unavailable for defences that guarantee nothing, also
-    for noise whose strength depends on the data.
+    It is that of all their rounds and steps; `epsilon_rdp` where noise is too weak for the former.
+    Unavailable for defences that guarantee nothing, also for noise whose strength depends on the
+    data, and at a delta of 0.
     """
 
-    source = "Gopi et al. 2021; opacus"
+    source = "Gopi et al. 2021; Mironov 2017; opacus"
 
     def measure(self, audited: FinishedAudit) -> float:
-        return EpsilonPrv(delta=audited.audit.delta).guarantee(accounted_noise(audited))
+        noise, delta = accounted_noise(audited), audited.audit.delta
+        if delta == 0:
+            raise MetricUnavailable("delta = 0, at which Gaussian noise has no epsilon")
+        try:
+            return EpsilonPrv(delta=delta).guarantee(noise)
+        except MetricUnavailable:
+            return EpsilonRdp(delta=delta).guarantee(noise)
 
 
 @register("mu_accounted")

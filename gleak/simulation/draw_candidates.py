@@ -54,27 +54,14 @@ def draw_candidates(
     """
     dataset, private = Dataset.read(dataset_path), Private.read(private_path)
     own = victims_samples(dataset, private, split)
-    others = [
-        draw_others(
-            dataset,
-            private,
-            victim,
-            split,
-            count - len(labels),
-            seed,
-            of_own_classes=of_own_classes,
-        )
-        for victim, (_, labels) in enumerate(own)
-    ]
     sizes = [len(known) for _, known in own]
-    total = min(size + len(each) for size, each in zip(sizes, others, strict=True))
-    if total < FEWEST or total <= max(sizes):
-        raise IncompatibleError(
-            f"clients of {private.spec}: a victim's {max(sizes)} samples and the others in the "
-            f"{split} split are {total} candidates, fewer than {FEWEST} or without any other; "
-            "choose a larger dataset, a smaller batch, or a larger number of candidates"
+    drawn = [
+        draw_others(
+            dataset, private, victim, split, count - size, seed, of_own_classes=of_own_classes
         )
-    others = [each[: total - size] for size, each in zip(sizes, others, strict=True)]
+        for victim, size in enumerate(sizes)
+    ]
+    others = _as_many_for_each(drawn, sizes, f"clients of {private.spec}", split)
     used = np.unique(np.concatenate(others))
     references = _draw_references(dataset, private, split, used, seed)
     inputs = np.concatenate([*(samples for samples, _ in own), dataset.samples(split, used)])
@@ -92,6 +79,24 @@ def draw_candidates(
         reference_labels=dataset.train_labels[references],
     ).write(folder / "granted" / "candidates.h5")
     Members(spec=private.spec, seed=seed, member=member).write(folder / "members.h5")
+
+
+def _as_many_for_each(
+    others: list[np.ndarray], sizes: list[int], clients: str, split: str
+) -> list[np.ndarray]:
+    """Return as many others of each victim as give all victims as many candidates.
+
+    Raises:
+        IncompatibleError: there are too few.
+    """
+    total = min(size + len(each) for size, each in zip(sizes, others, strict=True))
+    if total < FEWEST or total <= max(sizes):
+        raise IncompatibleError(
+            f"{clients}: a victim's {max(sizes)} samples and the others in the {split} split are "
+            f"{total} candidates, fewer than {FEWEST} or without any other; choose a larger "
+            "dataset, a smaller batch, or a larger number of candidates"
+        )
+    return [each[: total - size] for size, each in zip(sizes, others, strict=True)]
 
 
 def _candidate_rows(

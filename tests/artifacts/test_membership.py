@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gleak.artifacts.membership import CandidateSamples
+from gleak.artifacts.membership import CandidateSamples, digests_of
 from gleak.core.errors import ArtifactError
 
 
@@ -42,3 +42,11 @@ def test_bad_candidates_are_refused(changes: dict[str, Any], fault: str) -> None
 
 def test_a_sample_may_be_a_candidate_of_several_victims() -> None:
     samples(candidate=np.stack([np.arange(20), np.arange(20)[::-1]])).validate()
+
+
+def test_intensities_that_two_programs_scaled_are_equal_and_neighbouring_ones_are_not() -> None:
+    steps = np.arange(256, dtype=np.float32)[:, None]
+    divided, multiplied = steps / np.float32(255), steps * np.float32(1 / 255)
+    assert (divided != multiplied).any()
+    assert digests_of(divided) == digests_of(multiplied)
+    assert len({*digests_of(divided)}) == 256

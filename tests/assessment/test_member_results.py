@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 from gleak.assessment.answer import inferred, meaning
+from gleak.assessment.deployment import Deployment
 from gleak.assessment.findings import Mean, MeasuredEpsilon
 from gleak.assessment.member_results import Inferred, rate_of
 from gleak.assessment.resolved import RateThreshold, Resolved
@@ -17,6 +19,7 @@ from gleak.studies.cell import Cell
 from tests.assessment.test_exposure import CELL, rows
 
 Resolve = Callable[..., Resolved]
+KEYS = {"model": "lenet", "data": "digits"}
 COSINE = "gradient_cosine+candidates=100"
 
 
@@ -93,6 +96,60 @@ def test_captures_that_contradict_the_description_give_no_verdict(resolved: Reso
     assert [row.verdict for row in found.took_part] == ["inconclusive"]
 
 
+def captured(chances: Sequence[float], **tables: pd.DataFrame) -> Any:
+    """What a run left of simulated clients, and of a capture of clients with these p-values."""
+    levels = {"training": "captured+capture=hand", "client": "captured+capture=hand"}
+    cell = Cell.parse({**CELL, **levels, "attack": "gradient_cosine+candidates=20"})
+    chance = rows(COSINE, [[p] for p in chances], "p_value").assign(defense="none")
+    told = table([float(p < 0.1) for p in chances], [1 - p for p in chances], "none")
+    scores = pd.concat([told, chance]).assign(**levels, attack=str(cell.attack))
+    member = np.arange(20)[None].repeat(len(chances), 0) < 1
+    left = measured(**tables)
+    return SimpleNamespace(
+        scores=lambda grid: scores if grid == "captured_members" else left.scores(grid),
+        cells=lambda grid: [cell] if grid == "captured_members" else left.cells(grid),
+        members=lambda each: member if each == cell else left.members(each),
+    )
+
+
+def test_who_took_part_in_a_capture_has_a_sentence_of_its_own(resolved: Resolve) -> None:
+    deployment = replace(resolved(), deployment=Deployment(**{**KEYS, "captures": ["hand"]}))
+    found = Inferred.of(deployment, captured([0.01, 0.02, 0.9], none=ALL), False)
+    (row,) = found.captured
+    assert (row.capture, row.clients, row.members, row.others) == ("hand", 3, 3, 57)
+    assert row.by_chance == pytest.approx(0.03), "the least of three"
+    assert row.verdict == "exposed"
+    simulated, of_capture = inferred(found)
+    assert (simulated.clients, of_capture.clients) == ("simulated", "captured")
+    assert "of 3 records that took part in hand the server tells 67%" in of_capture.sentence
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "chance", "verdict", "remedy"),
+    [
+        ({}, 0.01, "exposed", []),
+        ({}, 0.4, "inconclusive", ["correct", "captures of more"]),
+        ({"tpr": 0.5}, 0.01, "exposed", []),
+        ({"tpr": 0.5}, 0.09, "inconclusive", ["correct", "captures of more"]),
+        ({"tpr": 0.5}, 0.4, "inconclusive", ["correct"]),
+    ],
+)
+def test_what_is_told_of_a_capture_stands_though_it_contradicts_its_description(
+    resolved: Resolve,
+    thresholds: dict[str, float],
+    chance: float,
+    verdict: str,
+    remedy: list[str],
+) -> None:
+    described = Deployment(**{**KEYS, "captures": ["hand"]})
+    deployment = replace(resolved(thresholds=thresholds), deployment=described)
+    (row,) = Inferred.of(deployment, captured([chance], none=ALL), True).captured
+    assert row.verdict == verdict
+    assert len(row.doubts) == len(remedy)
+    for doubt, text in zip(row.doubts, remedy, strict=True):
+        assert text in doubt.remedy
+
+
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [(0.06, 0.5, "exposed"), (0.0, 0.04, "not found"), (0.0, 0.5, "inconclusive")],
@@ -118,6 +175,6 @@ def test_more_than_is_proven_refutes_the_accountant() -> None:
     }
     assert MeasuredEpsilon(**facts, measured=2.1).refutes
     assert not MeasuredEpsilon(**facts, measured=1.9).refutes
-    (sentence,) = inferred(Inferred([], [], [MeasuredEpsilon(**facts, measured=2.1)]))
+    (sentence,) = inferred(Inferred([], [], [], [MeasuredEpsilon(**facts, measured=2.1)]))
     assert "More is measured than proven" in sentence.sentence
     assert sentence.decides

@@ -34,11 +34,16 @@ def trials() -> AuditTrials:
     return AuditTrials(score=random.normal(present, 1), present=present)
 
 
-def accounted(defense: str, client: str = "fedsgd", recorded: np.ndarray | None = None) -> float:
+def accounted(
+    defense: str,
+    client: str = "fedsgd",
+    recorded: np.ndarray | None = None,
+    audit: str = "gradient_canaries",
+) -> float:
     trials = AuditTrials(
         score=np.zeros(2), present=np.array([True, False]), noise_multipliers=recorded
     )
-    levels = {**LEVELS, "defense": defense, "client": client}
+    levels = {**LEVELS, "defense": defense, "client": client, "attack": audit}
     return EpsilonAccounted().measure(FinishedAudit.of(trials, levels))
 
 
@@ -73,6 +78,13 @@ def test_the_accountant_composes_rounds_and_steps(defense, client, recorded, mu)
     assert exact <= accounted(defense, client, recorded) < exact + 0.03
 
 
+@pytest.mark.parametrize("sigma", [0.1, 0.01])
+def test_weak_noise_has_an_epsilon_too(sigma):
+    exact = gaussian_epsilon(2 / sigma, 1e-5)
+    assert exact > 250
+    assert exact <= accounted(f"dp+sigma={sigma}") < 1.01 * exact
+
+
 @pytest.mark.parametrize(
     ("defense", "recorded", "reason"),
     [
@@ -85,6 +97,11 @@ def test_the_accountant_composes_rounds_and_steps(defense, client, recorded, mu)
 def test_nothing_is_accounted_where_nothing_is_proven(defense, recorded, reason):
     with pytest.raises(MetricUnavailable, match=reason):
         accounted(defense, recorded=recorded)
+
+
+def test_nothing_is_accounted_at_a_delta_of_0():
+    with pytest.raises(MetricUnavailable, match="delta = 0"):
+        accounted("dp+sigma=2", audit="gradient_canaries+delta=0+method=rates")
 
 
 def test_a_refusal_is_passed_on(tmp_path: Path):

@@ -235,6 +235,9 @@ def test_what_a_crafting_server_other_batches_and_rounds_change(folder: Path) ->
     assert re.search(r'alt="Clients above .* against rounds. By best, 0: \d+% \[.*; 1: \d+%', page)
 
 
+METHODS = ("gradient_cosine", "regression")
+
+
 def values_of(variation: dict[str, Any]) -> list[tuple[float, bool]]:
     """Each computed number of what varies, and whether it is deployed."""
     return [(each["number"], each["deployed"]) for each in variation["points"] if each["exposures"]]
@@ -258,6 +261,12 @@ def test_captured_updates_are_assessed_with_and_without_their_samples(tmp_path: 
         assert report["exposures"][0]["above"] > 0
         captured = [(each["above"], each["clients"]) for each in report["captured"]]
         assert captured == ([(1, 1), (1, 1)] if truth else [])
+        told_apart = {
+            (row["capture"], row["method"].partition("+")[0]): (row["members"], row["verdict"])
+            for row in report["took_part_captured"]
+        }
+        both = {(name, method): (2, "exposed") for name in names for method in METHODS}
+        assert told_apart == (both if truth else {})
         rounds = {each["field"]: values_of(each) for each in report["captured_rounds"]}
         assert rounds == ({"round of told": [(1, False), (2, False)]} if truth else {})
         assert [each["converged"] for each in report["unchecked"]] == ([] if truth else [1])

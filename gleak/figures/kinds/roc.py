@@ -24,7 +24,12 @@ from gleak.studies.axis_labels import Axis, AxisLabels, read_metric
 from gleak.studies.figure_spec import FigureData, GridFigure
 
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-COLUMNS = [*CELL, "metric", "fpr", "hue", "facet", "ours", "low", "high", "count", "reason"]
+WITH_INTERVAL = (0.001, 0.01, 0.1)
+"""Rates at which intervals are drawn: at all of them those of several colours hide each other."""
+APART = 1.09
+"""Ratio of the places of two intervals at a rate."""
+ENDS = ("low", "ours", "high")
+COLUMNS = [*CELL, "metric", "fpr", "hue", "facet", *ENDS, "count", "reason"]
 
 
 @register("roc")
@@ -46,7 +51,8 @@ class ROC(GridFigure):
     def reading(self) -> str:
         return (
             "Shares of members found, against the share of other candidates taken for members; "
-            "bands: 95% confidence intervals over victims. Grey line: guesses."
+            "bars: 95% confidence intervals over victims, side by side. What is below the lower "
+            "edge is drawn on it. Grey line: guesses."
         )
 
     @property
@@ -88,11 +94,13 @@ def _draw(figure: ROC, names: AxisLabels, points: pd.DataFrame) -> mpl.figure.Fi
     ends = [min(figure.rates), max(figure.rates)]
     for axes, facet in zip(panels, facets, strict=True):
         axes.plot(ends, ends, color=NEUTRAL, lw=1, ls=":")
-        for hue, colour in colours.items():
+        for place, (hue, colour) in enumerate(colours.items()):
             line = points[(points["facet"] == facet) & (points["hue"] == hue)]
-            low, middle, high = (line[key].clip(lower=least) for key in ("low", "ours", "high"))
-            axes.fill_between(line["fpr"], low, high, color=colour, alpha=0.06, lw=0)
-            axes.plot(line["fpr"], middle, color=colour, marker="o", markersize=2.5)
+            line = line.assign(**{key: line[key].clip(lower=least) for key in ENDS})
+            axes.plot(line["fpr"], line["ours"], color=colour, marker="o", markersize=2.5)
+            bars = line[line["fpr"].isin(WITH_INTERVAL)]
+            beside = bars["fpr"] * APART ** (place - (len(colours) - 1) / 2)
+            axes.vlines(beside, bars["low"], bars["high"], color=colour, lw=1, alpha=0.5)
         axes.set(title=facet, xscale="log", yscale="log", ylim=(least, 1.1))
         axes.set(xlabel="false positive rate", ylabel="true positive rate")
         axes.label_outer()

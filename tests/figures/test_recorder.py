@@ -130,9 +130,7 @@ def test_an_attack_that_was_added_is_recorded_without_the_run_of_the_others(
     assert read_conditions(added.folder)["attacks"].cells == 4
 
 
-def test_cells_without_the_fields_of_a_metric_are_computed_again(
-    recorder: Make, tmp_path: Path
-):
+def test_cells_without_the_fields_of_a_metric_are_computed_again(recorder: Make, tmp_path: Path):
     [*record(recorder(metrics=("success_content",)))]
     metrics = ("success_content", "success_content+threshold=9e-3")
     study = with_claim(metrics[1], tmp_path)

@@ -80,7 +80,19 @@ def _read(path: Path, grid: Grid) -> pd.DataFrame:
     return join_cells(table, grid.names)
 
 
+def undeclared_cells(table: pd.DataFrame, grid: Grid) -> list[str]:
+    """Return the cells of a table of scores that its grid does not have, sorted."""
+    return sorted(_cells_in(table) - _declared_in(grid))
+
+
 def differing_cells(table: pd.DataFrame, grid: Grid) -> list[str]:
     """Return the cells that a grid and a table of scores do not have in common, sorted."""
-    wanted = {"/".join(row.values()) for row in grid.scored}
-    return sorted(wanted ^ set(table[CELL].agg("/".join, axis=1)))
+    return sorted(_cells_in(table) ^ _declared_in(grid))
+
+
+def _cells_in(table: pd.DataFrame) -> set[str]:
+    return {*table[CELL].agg("/".join, axis=1)}
+
+
+def _declared_in(grid: Grid) -> set[str]:
+    return {"/".join(row.values()) for row in grid.scored}

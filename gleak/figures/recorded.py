@@ -24,7 +24,7 @@ from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.settings import SCALES, Scale, Settings
 from gleak.figures.canvas.forest import draw_forest
 from gleak.figures.canvas.tables import table_in_page
-from gleak.figures.draw import differing_cells, draw
+from gleak.figures.draw import differing_cells, draw, undeclared_cells
 from gleak.figures.headlines import (
     choose_headlines,
     compare,
@@ -164,19 +164,28 @@ class Record:
         return {name: c for name, c in read_conditions(self.folder).items() if name in known}
 
     @cached_property
-    def current(self) -> dict[str, pd.DataFrame]:
-        """Scores of the recorded grids whose cells are those that the study declares now."""
+    def declared(self) -> dict[str, pd.DataFrame]:
+        """Scores of the recorded grids whose recorded cells the study all declares now."""
         tables = {name: read_scores([self.table(name)]) for name in self.conditions}
         return {
             name: table
             for name, table in tables.items()
+            if not undeclared_cells(table, self.study.grid(name, self.scale))
+        }
+
+    @cached_property
+    def current(self) -> dict[str, pd.DataFrame]:
+        """Scores of the recorded grids whose cells are those that the study declares now."""
+        return {
+            name: table
+            for name, table in self.declared.items()
             if not differing_cells(table, self.study.grid(name, self.scale))
         }
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
-        """Verdicts on the claims whose grids are recorded as they are declared now."""
-        tables = self.current
+        """Verdicts on the claims on recorded grids; without data if cells are not yet recorded."""
+        tables = self.declared
         judged = [claim for claim in self.study.expectations if claim.grid in tables]
         study = replace(self.study, expectations=judged)
         papers = empty_published() if self.published is None else read_published(self.published)
@@ -269,8 +278,10 @@ def _shown(record: Record, figure: str, place: Path) -> str:
         return link if picture.is_file() else ""
     if not all(grid in record.conditions for grid in spec.grids):
         return ""
-    if not all(grid in record.current for grid in spec.grids):
+    if not all(grid in record.declared for grid in spec.grids):
         return "Recorded before the cells of its grid were changed."
+    if not all(grid in record.current for grid in spec.grids):
+        return "Not all cells of its grid are recorded yet."
     tables = [record.table(grid) for grid in spec.grids]
     draw(record.study, figure, record.scale, tables, record.published, Paths(place), place)
     if ".html" in spec.suffixes:
@@ -319,7 +330,10 @@ def _left_out(record: Record) -> list[str]:
         }
         for name in left
     ]
-    note = "Not run with the cells declared now; time on one core as `gleak plan` estimates it."
+    note = (
+        "Not run, or not completely, with the cells declared now; time of the whole grid on one "
+        "core as `gleak plan` estimates it."
+    )
     return ["## Not run", note, table_in_markdown(pd.DataFrame(rows))]
 
 

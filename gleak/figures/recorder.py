@@ -31,7 +31,7 @@ from gleak.figures.tabulate import in_order, join_networks
 from gleak.metrics.score_table import REFUSED, empty_scores, read_scores, refused_scores
 from gleak.runtime import provenance
 from gleak.runtime.workflow import Workflow
-from gleak.studies.axis_labels import BLIND
+from gleak.studies.axis_labels import BLIND, bare
 from gleak.studies.cell import Cell, levels_of, levels_of_truth
 from gleak.studies.estimate import jobs
 from gleak.studies.grid import Grid
@@ -123,9 +123,36 @@ class Recorder:
         return self.study.grid(name, self.settings.scale)
 
     def lacking(self, grid: Grid) -> list[Cell]:
-        """Return the cells of a grid whose scores are not recorded, in the order of the study."""
-        known = _cells_in(self._table(grid.name))
+        """Return the cells of a grid whose scores are not recorded, in the order of the study.
+
+        Those that lack a metric which figures and claims need are among them.
+        """
+        known = _cells_in(self._whole(grid))
         return [cell for cell in grid.cells if _key(levels_of(cell)) not in known]
+
+    def _whole(self, grid: Grid) -> pd.DataFrame:
+        """Return the recorded scores of the cells that have the metrics the study needs.
+
+        A metric is missing if the cell has its name with other fields alone: metrics that do not
+        suit a cell have no rows.
+        """
+        table = self._table(grid.name)
+        recorded = {key: {*rows} for key, rows in table.groupby(CELL)["metric"]}
+        needed = self.study.asked_metrics(grid.scale)
+        lacking = set()
+        for cell, key in self._keys_of(grid):
+            there = recorded.get(key, set())
+            names = {*map(bare, there)}
+            if any(m.name in names and str(m) not in there for m in needed[cell]):
+                lacking.add(key)
+        return _without(table, lacking)
+
+    def _keys_of(self, grid: Grid) -> Iterator[tuple[Cell, Levels]]:
+        """Yield the cells of a grid and of its truths, with the levels of their rows."""
+        for cell in grid.cells:
+            yield cell, _key(levels_of(cell))
+        for cell in grid.truths:
+            yield cell, _key(levels_of_truth(cell))
 
     def _table(self, grid: str) -> pd.DataFrame:
         """Return the recorded scores of a grid, without refusals that the study no longer has.
@@ -178,12 +205,15 @@ class Recorder:
         return before - len(self.lacking(grid))
 
     def _append(self, grid: Grid, rows: pd.DataFrame, facts: Conditions) -> None:
-        """Add cells to the record of a grid, and what the study refuses."""
-        tables = [self._table(grid.name), rows]
+        """Add cells to the record of a grid, in place of what it has of them, and refusals."""
+        known, added = self._table(grid.name), _cells_in(rows)
+        again = added & _cells_in(known) & {_key(levels_of(cell)) for cell in grid.cells}
+        tables = [_without(known, added), rows]
         there = _cells_in(pd.concat(tables))
         left_out = [refused_scores(each.levels, each.reason) for each in grid.refused]
         tables += [each for each in left_out if not _cells_in(each) <= there]
         before = read_conditions(self.folder).get(grid.name)
+        facts = facts.model_copy(update={"cells": facts.cells - len(again)})
         joined = before.and_those_of(facts) if before else facts
         save_record(grid.name, in_order(tables), joined, self.folder)
 
@@ -201,7 +231,7 @@ class Recorder:
 
     def _compute(self, grid: Grid, piece: Sequence[Cell], seconds: float) -> list[Path]:
         """Compute cells and append those that are finished; return the files that are missing."""
-        known = self._table(grid.name)
+        known = self._whole(grid)
         controls = _controls(piece, known, grid)
         attacked = [cell for cell in piece if cell.end == "attack"]
         truths = {cell.upto("defense") for cell in attacked} & {*grid.truths}
@@ -223,7 +253,7 @@ class Recorder:
                 _check_victims(rows, known, self.settings.data_dir)
                 there = _cells_in(known)
                 facts = conditions_of(computed, grid.networks, self.settings.results_dir)
-                self._append(grid, rows[[key not in there for key in _keys(rows)]], facts)
+                self._append(grid, _without(rows, there), facts)
         if time.monotonic() >= end:
             return []
         return [file for several in files.values() for file in several if not file.is_file()]
@@ -236,6 +266,11 @@ def _key(levels: Mapping[str, str]) -> Levels:
 def _keys(table: pd.DataFrame) -> list[Levels]:
     """Return the cell of each row."""
     return list(table[CELL].itertuples(index=False, name=None))
+
+
+def _without(table: pd.DataFrame, cells: set[Levels]) -> pd.DataFrame:
+    """Return a table without the rows of some cells."""
+    return table[pd.Series([key not in cells for key in _keys(table)], table.index, dtype=bool)]
 
 
 def _cells_in(table: pd.DataFrame) -> set[Levels]:

@@ -371,7 +371,8 @@ def written_claims(expect: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, An
     """Iterate over the claims of a study file, each about the values of one metric.
 
     A claim on several metrics, a list or a mapping to their margins, is one for each, whose id ends
-    with the metric. A claim on quality is restated in values, larger or smaller ones by the metric.
+    with the metric; ``headline`` may name those that are headlines. A claim on quality is restated
+    in values, larger or smaller ones by the metric.
     """
     for claim in expect:
         metrics = claim.get("metric")
@@ -381,7 +382,17 @@ def written_claims(expect: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, An
         margins = metrics if isinstance(metrics, dict) else {}
         for metric in metrics:
             one = {**claim, "metric": metric, "id": f"{claim.get('id')}_{metric}"}
+            if not isinstance(marked := claim.get("headline", False), bool):
+                one["headline"] = metric in _known_metrics(marked, metrics)
             yield _in_values(one if metric not in margins else {**one, "margin": margins[metric]})
+
+
+def _known_metrics(named: Any, metrics: Iterable[str]) -> list[str]:
+    """Return the metrics that a claim names as headlines, which must be among its own."""
+    chosen: list[str] = as_list(named)
+    if unknown := [metric for metric in chosen if metric not in metrics]:
+        raise SpecError(f"headline: {unknown[0]!r} is no metric of the claim: {', '.join(metrics)}")
+    return chosen
 
 
 def _in_values(claim: Mapping[str, Any]) -> dict[str, Any]:

@@ -194,6 +194,22 @@ def test_scores_of_an_earlier_declaration_are_neither_shown_nor_judged(
     assert "holds: 0, fails: 0, differs: 0, cannot tell: 0, no data: 0." in text
 
 
+def test_claims_on_the_recorded_cells_of_an_unfinished_grid_are_judged(
+    record: Record, tmp_path: Path
+):
+    table = pd.read_csv(record.table("attacks"), keep_default_na=False)
+    table[table["attack"] != "dlg"].to_csv(record.table("attacks"), index=False)
+    of = {"grid": "attacks", "metric": "mse", "claim": "c", "source": "Table 1", "at_most": 1}
+    claims = [Bound(id=name, where={"attack": [name]}, **of) for name in ("cpl", "dlg")]
+    unfinished = replace(record, study=replace(record.study, expectations=claims))
+    verdicts = unfinished.verdicts.set_index("id")["verdict"]
+    assert verdicts.to_dict() == {"cpl": "cannot tell", "dlg": "no data"}
+    write_results(unfinished, tmp_path / "study/quick.md")
+    text = (tmp_path / "study/quick.md").read_text()
+    assert "Not all cells of its grid are recorded yet." in text
+    assert re.search(r"\| attacks +\|", text[text.index("## Not run") :]), text
+
+
 def test_without_a_record_there_is_no_page(study: Study, tmp_path: Path):
     assert records_of(study, tmp_path, None) == []
     with pytest.raises(ArtifactError, match="gleak record study --scale quick"):

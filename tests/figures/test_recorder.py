@@ -34,6 +34,7 @@ class ScoredAtOnce:
     errors: dict[str, float] = field(default_factory=dict)
     failing: str = "none fails"
     interrupted: bool = False
+    metrics: tuple[str, ...] = ("mse",)
     made: list[str] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
 
@@ -46,9 +47,9 @@ class ScoredAtOnce:
             self.made.append(levels["attack"])
             target.parent.mkdir(parents=True, exist_ok=True)
             error = self.errors.get(levels["attack"], 0.5)
-            scores = self.scored("mse", [[error], [error]], **levels)
+            scores = [self.scored(each, [[error], [error]], **levels) for each in self.metrics]
             times = self.scored("seconds", [[next(CLOCK)], [next(CLOCK)]], **levels)
-            table = pd.concat([scores, times.assign(sample=pd.NA)])
+            table = pd.concat([*scores, times.assign(sample=pd.NA)])
             save_scores(table.drop(columns="cell"), target)
             (target.parent / "provenance.json").write_text(json.dumps(FACTS))
         if self.interrupted:
@@ -77,6 +78,16 @@ def with_attack(attack: str, tmp_path: Path, grid: str = "attacks") -> Study:
     changed = content["grids"][grid] = content["grids"]["attacks"]
     changed["attack"].append(attack)
     content["figures"], content["expect"] = {}, []
+    file = tmp_path / "study.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return load_study(file)
+
+
+def with_claim(metric: str, tmp_path: Path) -> Study:
+    """The study with a claim about a metric alone."""
+    content = yaml.safe_load(DECLARED.read_text())
+    claim = {"id": "c", "grid": "attacks", "metric": metric, "at_least": 0.5}
+    content["figures"], content["expect"] = {}, [{**claim, "claim": "c", "source": "ours"}]
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump(content))
     return load_study(file)
@@ -117,6 +128,40 @@ def test_an_attack_that_was_added_is_recorded_without_the_run_of_the_others(
     errors = after[(after["attack"] == "invertgrad") & (after["metric"] == "mse")]
     assert set(errors["value"]) == {0.1}
     assert read_conditions(added.folder)["attacks"].cells == 4
+
+
+def test_cells_without_the_fields_of_a_metric_are_computed_again(recorder: Make, tmp_path: Path):
+    [*record(recorder(metrics=("success_content",)))]
+    metrics = ("success_content", "success_content+threshold=9e-3")
+    study = with_claim(metrics[1], tmp_path)
+    again = recorder(study, "elsewhere", metrics=metrics, errors={"cpl": 1.0})
+    (done,) = record(again)
+    assert (done.added, done.left) == (3, 0)
+    after = recorded(again)
+    cells = after[after["metric"].isin(metrics)].groupby(["attack", "metric"])["value"]
+    assert set(cells.size()) == {2} and len(cells) == 8
+    assert set(after[after["attack"] == "cpl"]["value"]) >= {1.0}
+    assert read_conditions(again.folder)["attacks"].cells == 3
+    assert [*record(recorder(study, "elsewhere"))] == []
+
+
+def test_a_stop_before_cells_are_computed_again_keeps_them(recorder: Make, tmp_path: Path):
+    [*record(recorder(metrics=("success_content",)))]
+    metrics = ("success_content", "success_content+threshold=9e-3")
+    stopped = recorder(
+        with_claim(metrics[1], tmp_path), "elsewhere", metrics=metrics, failing="cpl"
+    )
+    [done] = record(stopped)
+    assert (done.added, done.left) == (2, 1)
+    kept = recorded(stopped).groupby("attack")["metric"].agg(set)
+    assert kept["cpl"] == {"success_content", "seconds"}
+    assert kept["dlg"] == {*metrics, "seconds"}
+
+
+def test_metrics_that_do_not_suit_a_cell_are_not_sought_again(recorder: Make, tmp_path: Path):
+    study = with_claim("ssim+window=global+channels=ycbcr", tmp_path)
+    [*record(recorder(study))]
+    assert [*record(recorder(study, "elsewhere"))] == []
 
 
 def test_other_victims_than_those_of_the_record_are_refused(recorder: Make, tmp_path: Path):

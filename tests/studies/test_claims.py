@@ -168,3 +168,13 @@ def test_quality_is_a_larger_or_a_smaller_value_by_the_metric():
     assert (psnr["above"], lpips["below"]) == ("blind", "blind")
     psnr, lpips = written(metric=["psnr", "lpips"], trend="worsens")
     assert (psnr["trend"], lpips["trend"]) == ("falls", "rises")
+
+
+def test_a_claim_is_a_headline_by_some_of_its_metrics():
+    metrics = {"psnr": 0.5, "ssim": 0.02}
+    marked = {each["metric"]: each["headline"] for each in written(metric=metrics, headline="psnr")}
+    assert marked == {"psnr": True, "ssim": False}
+    both = written(metric=metrics, headline=True)
+    assert [each["headline"] for each in both] == [True, True]
+    with pytest.raises(SpecError, match="'mse' is no metric of the claim: psnr, ssim"):
+        written(metric=metrics, headline=["mse"])

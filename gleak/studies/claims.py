@@ -389,7 +389,7 @@ def written_claims(expect: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, An
 
 def _known_metrics(named: Any, metrics: Iterable[str]) -> list[str]:
     """Return the metrics that a claim names as headlines, which must be among its own."""
-    chosen: list[str] = as_list(named)
+    chosen = [named] if isinstance(named, str) else list(named)
     if unknown := [metric for metric in chosen if metric not in metrics]:
         raise SpecError(f"headline: {unknown[0]!r} is no metric of the claim: {', '.join(metrics)}")
     return chosen

@@ -137,16 +137,17 @@ def _judged(row: Inference, works: set[str], contradicted: bool) -> Inference:
         doubts.append(
             Doubt(text=CONTRADICTED, remedy="correct what gleak import says, and assess again")
         )
+    measured = row.tpr.low is not None and row.tpr.high is not None
     if verdict == "inconclusive":
+        between = f"between {row.tpr.low:.0%} and {row.tpr.high:.0%}" if measured else "unknown"
+        method, few = bare_name(row.method), "" if measured else ", too few for an interval"
         doubts.append(
             Doubt(
-                text=f"{row.clients} clients leave the members that {bare_name(row.method)} finds "
-                f"between {row.tpr.low or 0:.0%} and "
-                f"{1 if row.tpr.high is None else row.tpr.high:.0%}",
+                text=f"{row.clients} clients leave the members that {method} finds {between}{few}",
                 remedy=f"victims: more than {row.clients}",
             )
         )
-    if verdict != "exposed" and row.method not in works:
+    if measured and verdict != "exposed" and row.method not in works:
         doubts.append(
             Doubt(
                 text=f"{bare_name(row.method)} finds no more than chance without any defence",

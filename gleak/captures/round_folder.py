@@ -227,7 +227,7 @@ def write_samples(path: Path, inputs: Iterable[Tensor], labels: Sequence[Tensor]
                     f"samples of shape {tuple(values.shape)} and {len(known)} labels after samples "
                     f"of shape {shape}; the samples of a file have one shape, and a label each"
                 )
-            file.write(values.contiguous().numpy())
+            file.write(values.contiguous().numpy().data)
 
 
 def _header(labels: Tensor, shape: tuple[int, ...]) -> bytes:

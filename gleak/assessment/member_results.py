@@ -140,10 +140,11 @@ def _judged(row: Inference, works: set[str], contradicted: bool) -> Inference:
     measured = row.tpr.low is not None and row.tpr.high is not None
     if verdict == "inconclusive":
         between = f"between {row.tpr.low:.0%} and {row.tpr.high:.0%}" if measured else "unknown"
-        method, few = bare_name(row.method), "" if measured else ", too few for an interval"
+        end = "" if measured else ", too few for an interval"
         doubts.append(
             Doubt(
-                text=f"{row.clients} clients leave the members that {method} finds {between}{few}",
+                text=f"{row.clients} clients leave the members that {bare_name(row.method)} finds "
+                f"{between}{end}",
                 remedy=f"victims: more than {row.clients}",
             )
         )

@@ -72,6 +72,8 @@ def inferred(found: Inferred) -> Iterator[Finding]:
 def _members(row: Inference) -> Finding:
     of = "" if row.capture is None else f" in {row.capture}"
     hedge = {"exposed": "", "not found": ": few enough"}.get(row.verdict, ": chance may explain it")
+    if row.tpr.low is None:
+        hedge = f": {row.clients} clients are too few for an interval"
     sentence = (
         f"Members: of {row.members} records that took part{of} the server tells "
         f"{rate_in_words(row.tpr)} from {row.others} others, at one false positive in a hundred, "

@@ -182,16 +182,18 @@ def _judged(row: Inference, works: set[str], contradicted: bool) -> Inference:
         few = row.tpr.high is not None and row.tpr.high < FEW
         verdict = "not found" if few else "inconclusive"
     doubts = [CONTRADICTS] if contradicted else []
+    measured = row.tpr.low is not None and row.tpr.high is not None
     if verdict == "inconclusive":
+        between = f"between {row.tpr.low:.0%} and {row.tpr.high:.0%}" if measured else "unknown"
+        end = "" if measured else ", too few for an interval"
         doubts.append(
             Doubt(
                 text=f"{row.clients} clients leave the members that {bare_name(row.method)} finds "
-                f"between {row.tpr.low or 0:.0%} and "
-                f"{1 if row.tpr.high is None else row.tpr.high:.0%}",
+                f"{between}{end}",
                 remedy=f"victims: more than {row.clients}",
             )
         )
-    if verdict != "exposed":
+    if measured and verdict != "exposed":
         doubts += _of_method(row, works)
     update = {"verdict": "inconclusive" if doubts else verdict, "doubts": doubts}
     return row.model_copy(update=update)

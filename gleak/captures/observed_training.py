@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from gleak.artifacts.protocol import CONSTANT, PLAIN
 from gleak.captures.kept_state import state_of, steps_before
 from gleak.captures.observed_optimizer import learning_rates, one_rate, optimizer_of
 from gleak.captures.observed_schedule import schedule_of
-from gleak.captures.round_folder import State
+from gleak.captures.round_folder import State, write_samples
 from gleak.core.errors import IncompatibleError
 from gleak.core.spec import format_spec
 
@@ -87,15 +88,17 @@ class ObservedTraining:
                 recorded["mini_batch"] = str(self.sizes[0])
         return recorded
 
-    def truth(self) -> State | None:
-        """Return all samples in the order of the steps; None if none or not all labels were seen.
+    @property
+    def has_samples(self) -> bool:
+        """True if samples are kept, with labels for all of them."""
+        seen = sum(map(len, self.inputs))
+        return bool(seen) and seen == sum(self.sizes) == sum(map(len, self.labels))
 
-        A sample of several epochs is in it as often.
-        """
-        if self.samples is None or not self.inputs or len(self.inputs) != len(self.labels):
-            return None
-        inputs = torch.cat([self.samples(each) for each in self.inputs])
-        return {"inputs": inputs, "labels": torch.cat(self.labels)}
+    def write_samples(self, path: Path) -> None:
+        """Write all samples in the order of the steps, a sample of several epochs as often."""
+        assert self.samples is not None, "no samples are kept"
+        converted = (self.samples(each).float() for each in self.inputs)
+        write_samples(path, converted, self.labels)
 
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if not any(optimizer is each for each in self.optimizers):

@@ -11,9 +11,11 @@ State dicts are read from safetensors only, so that code in a file cannot run.
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,8 @@ Arrays = dict[str, np.ndarray]
 CLIENT, TRUTH, KEPT, SUFFIX = "client-", "truth-", "state-", ".safetensors"
 ROUND = "round-"
 PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
+ALIGNED = 8
+"""Bytes of which the length of a header is a multiple."""
 State = Mapping[str, Tensor]
 
 
@@ -194,6 +198,48 @@ def write_state(
     tensors = {name: torch.as_tensor(value) for name, value in values.items()}
     with atomic(path, private=True, durable=False) as temporary:
         save_file(tensors, temporary, metadata)
+
+
+def write_samples(path: Path, inputs: Iterable[Tensor], labels: Sequence[Tensor]) -> None:
+    """Write the samples of several steps, which are on the disk one after the other.
+
+    A large array of all inputs, which would take longer to allocate than to write, is not made.
+
+    Args:
+        path: of the file, which only its owner can read.
+        inputs: of each step, in single precision, Shape (N, *shape); read once.
+        labels: of each step, Shape (N).
+
+    Raises:
+        DataError: the samples have several shapes, or not one label each.
+        ArtifactError: no permission or no space.
+    """
+    classes = torch.cat(list(labels)).long()
+    with atomic(path, private=True, durable=False) as temporary, temporary.open("wb") as file:
+        shape: tuple[int, ...] = ()
+        for values, known in zip(inputs, labels, strict=True):
+            if not shape:
+                shape = tuple(values.shape[1:])
+                text = _header(classes, shape)
+                file.write(len(text).to_bytes(8, "little") + text + classes.numpy().tobytes())
+            if values.shape != (len(known), *shape):
+                raise DataError(
+                    f"samples of shape {tuple(values.shape)} and {len(known)} labels after samples "
+                    f"of shape {shape}; the samples of a file have one shape, and a label each"
+                )
+            file.write(values.contiguous().numpy().data)
+
+
+def _header(labels: Tensor, shape: tuple[int, ...]) -> bytes:
+    """Return the header of a safetensors file of labels and then as many inputs of a shape."""
+    number, begin = len(labels), labels.nbytes
+    end = begin + number * prod(shape) * torch.float32.itemsize
+    entries = {
+        "labels": {"dtype": "I64", "shape": [number], "data_offsets": [0, begin]},
+        "inputs": {"dtype": "F32", "shape": [number, *shape], "data_offsets": [begin, end]},
+    }
+    text = json.dumps(entries).encode()
+    return text.ljust(-(-len(text) // ALIGNED) * ALIGNED)
 
 
 def is_dense(value: Any) -> bool:

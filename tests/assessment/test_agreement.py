@@ -19,7 +19,14 @@ Resolve = Callable[..., Resolved]
 RATE = 0.1
 
 
-def capture(folder: Path, name: str, told: bool, rate: float = RATE, scale: float = 1.0) -> None:
+def capture(
+    folder: Path,
+    name: str,
+    told: bool,
+    rate: float = RATE,
+    scale: float = 1.0,
+    **fields: object,
+) -> None:
     """Import a client's single step, as one of a rate, scaled by a fault of the recording."""
     generator = torch.Generator().manual_seed(0)
     network = parse("model", "mlp").build((1, 16, 16), 10)
@@ -33,7 +40,7 @@ def capture(folder: Path, name: str, told: bool, rate: float = RATE, scale: floa
     }
     save_file(after, files.sent[0])
     save_file({"inputs": inputs, "labels": labels}, folder / "truth")
-    client = {"victims": 1, "batch_size": 2, "local_lr": rate, "sends": "weights"}
+    client = {"victims": 1, "batch_size": 2, "local_lr": rate, "sends": "weights", **fields}
     cell = captured_cell(name, "digits", "mlp", **client).upto("defense")
     (folder / "data").mkdir(exist_ok=True)
     import_capture(cell, files, Captures(folder / "data/captures"), folder / "data")
@@ -58,6 +65,16 @@ def test_a_capture_is_computed_again_from_its_samples(
     if told:
         assert (found.error < 1e-4) == agrees
     assert not found.text.startswith("warning")
+
+
+def test_a_state_that_only_the_import_has_read_contradicts_nothing(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    kept = {"optimizer": "sgd~momentum=0.9", "state": "kept"}
+    capture(tmp_path, "hand", told=True, scale=3.0, **kept)
+    (found,) = agreements(resolved(model="mlp", captures=["hand"]))
+    assert (found.agrees, found.error) == (True, None)
+    assert "which only gleak import has read" in found.text
 
 
 def test_the_rate_that_explains_a_capture_is_named(resolved: Resolve, tmp_path: Path) -> None:

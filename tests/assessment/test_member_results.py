@@ -91,6 +91,17 @@ def test_a_method_that_finds_nothing_without_a_defence_cannot_tell(resolved: Res
     assert meaning("inconclusive", inferred(found)).endswith("cannot be told")
 
 
+def test_clients_that_are_too_few_for_an_interval_are_not_taken_for_chance(
+    resolved: Resolve,
+) -> None:
+    found = Inferred.of(resolved(), measured(none=table([1] * 2, [1] * 2, "none")), False)
+    (row,), (sentence,) = found.took_part, inferred(found)
+    assert (row.verdict, row.tpr.value, row.tpr.low) == ("inconclusive", 1, None)
+    assert "tells 100% from" in sentence.sentence
+    assert "clients are too few for an interval" in sentence.sentence
+    assert [doubt.text.endswith("too few for an interval") for doubt in row.doubts] == [True]
+
+
 def test_captures_that_contradict_the_description_give_no_verdict(resolved: Resolve) -> None:
     found = Inferred.of(resolved(), measured(none=ALL), True)
     assert [row.verdict for row in found.took_part] == ["inconclusive"]

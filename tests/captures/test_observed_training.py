@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.captures.observed_training import ObservedTraining, observed
+from gleak.captures.round_folder import read_state
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
@@ -49,11 +51,15 @@ OPTIMIZERS: list[tuple[type, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "options"), OPTIMIZERS)
-def test_a_training_is_replayed_by_what_is_recorded(kind: type, options: dict[str, Any]) -> None:
+def test_a_training_is_replayed_by_what_is_recorded(
+    kind: type, options: dict[str, Any], tmp_path: Path
+) -> None:
     model, before = network(), network()
     with observed(to_intensity) as seen:
         train(model, kind(model.parameters(), **options), *samples(), size=4)
-    fields, truth = seen.fields(), seen.truth()
+    fields = seen.fields()
+    seen.write_samples(tmp_path / "truth")
+    truth = read_state(tmp_path / "truth")
     assert (fields["local_steps"], fields["batch_size"], fields["mini_batch"]) == ("2", "8", "4")
     assert "state" not in fields
     client = build_spec(find("client", "captured"), {**fields, "sends": "weights"})
@@ -75,7 +81,7 @@ def test_rates_that_change_and_state_that_was_kept_are_recorded() -> None:
     assert fields["optimizer"] == "sgd~momentum=0.9"
     assert (fields["local_lr"], fields["schedule"]) == ("0.1", "step~factor=0.5")
     assert fields["state"] == "kept"
-    assert seen.truth() is None
+    assert not seen.has_samples
     assert "batch_size" not in fields, "of samples nothing is seen unless they are asked for"
 
 
@@ -96,8 +102,19 @@ def test_labels_of_a_loss_that_is_no_module_are_not_seen() -> None:
     with observed(to_intensity) as seen:
         functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
-    assert seen.truth() is None
+    assert not seen.has_samples
     assert seen.fields()["batch_size"] == "8"
+
+
+def test_samples_of_which_a_step_had_no_labels_are_not_written() -> None:
+    model, (inputs, labels) = network(), samples()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observed(to_intensity) as seen:
+        train(model, optimizer, inputs, labels, size=8)
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    assert seen.fields()["batch_size"] == "16"
+    assert not seen.has_samples
 
 
 def test_nothing_is_seen_outside_of_the_block() -> None:

@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from gleak.captures.round_folder import Files, RoundFolder, read_state, recorded_fields, rounds_in
-from gleak.core.errors import ArtifactError
+from gleak.captures.round_folder import (
+    Files,
+    RoundFolder,
+    read_state,
+    recorded_fields,
+    rounds_in,
+    write_samples,
+)
+from gleak.core.errors import ArtifactError, DataError
 
 STATE = {"weight": torch.ones(2)}
 
@@ -44,6 +51,31 @@ def test_fields_are_recorded_and_clients_with_others_are_named(tmp_path: Path) -
         ArtifactError, match=r"client-c.*: schedule is cosine, but None in client-a"
     ):
         recorded_fields([paths[0], cosine])
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 5, 7), (3, 32, 32)])
+def test_samples_of_steps_are_one_array_for_every_reader(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    random = torch.Generator().manual_seed(0)
+    inputs = [torch.rand(number, *shape, generator=random) for number in (4, 4, 1)]
+    labels = [torch.arange(number) for number in (4, 4, 1)]
+    path = tmp_path / "truth-a.safetensors"
+    write_samples(path, iter(inputs), labels)
+    found = load_file(path)
+    assert torch.equal(found["inputs"], torch.cat(inputs))
+    assert torch.equal(found["labels"], torch.cat(labels))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("shape", "labels"), [((2, 5), 2), ((2, 4), 1)])
+def test_samples_that_do_not_fit_together_leave_no_file(
+    tmp_path: Path, shape: tuple[int, ...], labels: int
+) -> None:
+    inputs = [torch.rand(2, 4), torch.rand(shape)]
+    with pytest.raises(DataError, match="a label each"):
+        write_samples(tmp_path / "truth", inputs, [torch.arange(2), torch.arange(labels)])
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_rounds_of_a_training_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -202,11 +202,12 @@ def write_round(
     if training.rates or not steps:
         with unharmed(f"{files.path.name}, client {client}: the training"):
             recorded = training.fields()
-            if (truth := training.truth()) is not None:
-                write_state(files.truth(client), truth)
+            if training.has_samples:
+                training.write_samples(files.truth(client))
                 if "state" in recorded and training.state is not None:
                     write_state(files.state(client), training.state)
-    write_state(files.before, before)
+    if not files.before.exists():
+        write_state(files.before, before)
     write_state(files.client(client), after, recorded)
 
 

@@ -144,7 +144,9 @@ def test_samples_of_an_audit_that_do_not_fit_are_named(
 
 
 @pytest.fixture
-def sum_of_three() -> tuple[gleak.CraftedModel, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+def sum_of_three() -> tuple[
+    gleak.CraftedModel, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]
+]:
     """Loki's model, six samples of three clients, and the mean of their updates."""
     torch.manual_seed(0)
     spec = parse("model", "planted_kernels+model=lenet~activation=relu~width=4+bins=64+groups=3")
@@ -176,7 +178,7 @@ def test_samples_of_a_sum_are_read_at_their_client(sum_of_three) -> None:
 def test_clients_that_cannot_be_summed_or_have_no_parameters_are_refused(sum_of_three) -> None:
     crafted, _, _, mean = sum_of_three
     known = {"batch_size": 6, "secret": crafted.secret}
-    with pytest.raises(IncompatibleError, match="6 samples .* among 4 clients"):
+    with pytest.raises(IncompatibleError, match=r"6 samples .* among 4 clients"):
         gleak.attack("loki", crafted.model, mean, SHAPE, clients=4, **known)
     with pytest.raises(IncompatibleError, match="for 3 clients, but clients=6 are summed"):
         gleak.attack("loki", crafted.model, mean, SHAPE, clients=6, **known)

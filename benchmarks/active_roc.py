@@ -54,7 +54,8 @@ def table_of(honest: pd.DataFrame, crafted: pd.DataFrame) -> str:
         }
         rows[f"`{crafting}` on `{model}` ({len(group)})"] = counts
     counted = pd.DataFrame(rows).T
-    return counted.loc[:, counted.any()].replace(0, "").to_markdown() + "\n"
+    shown = counted.loc[:, counted.any()].replace(0, "")
+    return shown.rename_axis("crafting (networks)").to_markdown() + "\n"
 
 
 def draw(honest: pd.DataFrame, groups: Mapping[str, pd.DataFrame], stem: Path) -> None:
@@ -100,7 +101,7 @@ def _draw_panel(
         false, true, _ = roc_curve(truth, np.concatenate([others, values]), drop_intermediate=False)
         false = np.maximum(false, 0.5 / len(honest))
         axes.step(false, true, where="post", color=shades[name])
-    text = "all told by " + ",\n".join(perfect) if perfect else "no audit tells all"
+    text = "\n".join(["all told by", *perfect]) if perfect else "no audit tells all"
     axes.text(0.97, 0.04, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=6)
 
 

@@ -141,10 +141,11 @@ def loki(folder: Path) -> Tool:
         for number in range(problem.clients):
             names.update(setting, z=number)
             exec(compile(ast.Module(made, []), NOTEBOOK, "exec"), names)
-            sent = nn.Sequential(names["net"], nn.Unflatten(1, problem.shape), behind)
+            layer = names["net"].float()
+            sent = nn.Sequential(layer, nn.Unflatten(1, problem.shape), behind)
             own = slice(number * samples, (number + 1) * samples)
             problem.client(sent, functional.cross_entropy, own)
-            total = total + names["net"].FC1.weight.grad / problem.clients
+            total = total + layer.FC1.weight.grad / problem.clients
         rows = total.unflatten(1, (problem.clients, math.prod(problem.shape))).flatten(0, 1)
         images = [names["norm_image"](row).reshape(problem.shape) for row in rows]
         return torch.stack(images).nan_to_num(MID_GREY)

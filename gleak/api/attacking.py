@@ -272,7 +272,9 @@ def summed_clients(
     number = known if clients is None else checked_count("clients", clients)
     if number is None or number == 1:
         return None
-    build_spec(SecureAggregation, {"clients": number}).check(one)
+    group = build_spec(SecureAggregation, {"clients": number})
+    assert isinstance(group, SecureAggregation)
+    group.check(one)
     return number
 
 

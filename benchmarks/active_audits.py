@@ -6,8 +6,9 @@
 
 ``honest`` audits the networks of `honest_recipes`. ``crafted`` crafts networks, untrained and
 trained, at the default of every crafting and at several degrees of hiding; for imprint, trap
-weights and QBI it runs their attack on batches of 64 images too, so that each degree has the share
-of samples recovered (at most 0.03 root mean square error) beside the alarms. ``report`` prints
+weights and QBI it runs their attack on batches of 64 images too, and for Loki on sums of 10 clients
+with 16, so that each degree has the share of samples recovered (at most 0.03 root mean square
+error) beside the alarms. ``--craftings`` makes the networks of some only. ``report`` prints
 false alarms, true alarms (at the limits, and of each audit at 1% false alarms, for the defaults)
 and the least conspicuous degree that recovers half, with exact 95% intervals. Values are in limits:
 above 1 is an alarm.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
@@ -44,15 +45,23 @@ from gleak.runtime.seeding import stream
 NAMES = [audit.name for audit in audits()]
 DATASET = "cifar10+size=32"
 PLANTED, FC2 = "planted+model=lenet~activation=relu", "fc2"
+KERNELS, BINS = "planted_kernels+model=lenet~activation=relu", "+bins="
 DEGREES = {
     "imprint": [(PLANTED, f"+noise={noise}") for noise in (0, 0.3, 1, 1.5, 2)],
     "trap_weights": [(PLANTED, ""), *((FC2, f"+factor={each}") for each in (0.9, 0.95, 0.99))],
     "qbi": [(PLANTED, ""), *((FC2, f"+batch_size={size}") for size in (4, 16, 64, 256))],
+    "loki": [
+        (KERNELS, ""),
+        *((f"{KERNELS}{BINS}{bins}", "+noise=0.0001") for bins in (16, 24, 32, 64)),
+        (f"{KERNELS}{BINS}24", "+noise=0.01"),
+    ],
     "mkor": [(VGG, ""), (VGG, "+hiding=naive"), (VGG, "+sink=4")],
     "fishing": [(VGG, ""), (FC2, ""), (FC2, "+bias=10")],
 }
 """Architectures and fields of each crafting."""
-CLOSED_FORM = ("imprint", "trap_weights", "qbi")
+CLOSED_FORM = ("imprint", "trap_weights", "qbi", "loki")
+CLIENTS, SHARE = 10, 16
+"""Of a sum, where each client is sent parameters of its own, and samples of each."""
 STEPS, BATCH, CLOSE, HALF, FALSE_ALARMS = 100, 64, 0.03, 0.5, 0.01
 SEARCHED, REPORTED = "searched", "reported"
 """Networks on which the least conspicuous degree is chosen, and others on which it is judged."""
@@ -79,10 +88,13 @@ def honest_rows(half: str, data_dir: Path, kept: Path | None) -> Iterator[dict[s
         yield {**asdict(recipe), **audit(model, load(recipe.dataset, data_dir))}
 
 
-def crafted_rows(networks: int, data_dir: Path) -> Iterator[dict[str, object]]:
+def crafted_rows(
+    craftings: list[str], networks: int, data_dir: Path
+) -> Iterator[dict[str, object]]:
     """Yield the row of each crafted network, untrained and trained in turn."""
     data = load(DATASET, data_dir)
-    for seed, (crafting, degrees) in product(range(2 * networks), DEGREES.items()):
+    chosen = {name: DEGREES[name] for name in craftings}
+    for seed, (crafting, degrees) in product(range(2 * networks), chosen.items()):
         for model, fields in degrees:
             recipe = Recipe("limits", 7000 + seed, DATASET, model, "adam", 1e-3, 0.0, STEPS, 32, "")
             torch.manual_seed(seed)
@@ -106,15 +118,23 @@ def crafted_rows(networks: int, data_dir: Path) -> Iterator[dict[str, object]]:
 
 
 def recovered(attack: str, model: Model, secret: Secret, data: Dataset, seed: int) -> float:
-    """Return the share of a client's batch that a closed form recovers, of training images."""
-    chosen = stream(seed, "attacked batch").permutation(len(data.train_labels))[:BATCH]
+    """Return the share that a closed form recovers of a batch, or of a sum, of training images."""
+    own = model.client_parameters or {}
+    clients, size = (CLIENTS, CLIENTS * SHARE) if own else (1, BATCH)
+    chosen = stream(seed, "attacked batch").permutation(len(data.train_labels))[:size]
     inputs = torch.from_numpy(data.samples("train", chosen))
     labels = torch.from_numpy(data.train_labels[chosen]).long()
+    updates = []
+    for number, (samples, classes) in enumerate(
+        zip(inputs.chunk(clients), labels.chunk(clients), strict=True)
+    ):
+        theirs = {name: values[number] for name, values in own.items()}
+        sent = replace(model, parameters={**model.parameters, **theirs})
+        updates.append(gleak.compute_update(load_network(sent, "a client"), samples, classes))
+    mean = {name: sum(each[name] for each in updates) / clients for name in updates[0]}
     network = load_network(model, "the network")
-    update = gleak.compute_update(network, inputs, labels)
-    found = gleak.attack(
-        attack, network, update, shape=data.shape, batch_size=BATCH, secret=secret
-    ).inputs
+    known = {"batch_size": size, "clients": clients, "secret": secret}
+    found = gleak.attack(attack, network, mean, shape=data.shape, **known).inputs
     errors = torch.cdist(inputs.flatten(1).double(), found.flatten(1).double())
     limit = CLOSE * float(np.sqrt(inputs[0].numel()))
     return float((errors.min(dim=1).values <= limit).double().mean())
@@ -186,6 +206,9 @@ def hidden(crafted: pd.DataFrame) -> Iterator[str]:
     chosen_from = crafted[crafted["crafting"].isin(CLOSED_FORM)].copy()
     others = [name for name in NAMES if name != "audit_size"]
     chosen_from["worst"] = chosen_from[others].max(axis=1)
+    parts = chosen_from["model"].str.partition(BINS)
+    chosen_from["spec"] += (parts[1] + parts[2]).map(lambda bins: bins and f" on{bins}")
+    chosen_from["model"] = parts[0]
     for (crafting, model), rows in chosen_from.groupby(["crafting", "model"]):
         search = rows[rows["purpose"] == SEARCHED].groupby("spec")[["recovered", "worst"]].mean()
         search = search[search["recovered"] >= HALF]
@@ -211,6 +234,7 @@ def main() -> None:
     parser.add_argument("--half", choices=honest_recipes.HALVES, default="held_out")
     parser.add_argument("--keep", type=Path, help="folder to keep honest networks in")
     parser.add_argument("--networks", type=int, default=8, help="crafted, for search and report")
+    parser.add_argument("--craftings", nargs="+", choices=DEGREES, default=list(DEGREES))
     parser.add_argument("--minutes", type=float, default=np.inf, help="stop after this time")
     asked = parser.parse_args()
     if asked.part == "report":
@@ -222,7 +246,7 @@ def main() -> None:
     end, rows = time.monotonic() + 60 * asked.minutes, []
     makes = {
         "honest": lambda: honest_rows(asked.half, asked.data, asked.keep),
-        "crafted": lambda: crafted_rows(asked.networks, asked.data),
+        "crafted": lambda: crafted_rows(asked.craftings, asked.networks, asked.data),
     }
     for row in makes[asked.part]():
         rows.append(row)

@@ -53,6 +53,8 @@ class Setting:
         metrics: columns of the table; the first one chooses among trials.
         trials: values that are tried for each tool that searches; none if nothing is searched.
         clients: with training images, for the trials.
+        seeds: runs with other networks, crafted parameters and batches, whose victims are joined.
+        seed: of a run.
     """
 
     name: str
@@ -63,6 +65,18 @@ class Setting:
     metrics: tuple[str, ...] = METRICS
     trials: tuple[Values, ...] = ()
     clients: int = 2
+    seeds: int = 1
+    seed: int = 0
+
+    @property
+    def runs(self) -> list[Setting]:
+        """The same for each seed."""
+        return [replace(self, seed=seed) for seed in range(self.seeds)]
+
+    @property
+    def results(self) -> Path:
+        """Folder of results, relative to that of the comparison."""
+        return Path(f"seed={self.seed}") if self.seed else Path()
 
     @property
     def levels(self) -> dict[str, str]:
@@ -71,15 +85,15 @@ class Setting:
 
     @property
     def folder(self) -> Path:
-        """Folder of its ``update.h5``, relative to the results."""
-        return Path("artifacts", self.cell)
+        """Folder of its ``update.h5``, relative to that of the comparison."""
+        return self.results / "artifacts" / self.cell
 
     @property
     def parameters(self) -> Path:
-        """Broadcast parameters, relative to the results."""
+        """Broadcast parameters, relative to the folder of the comparison."""
         crafted = self.levels["crafting"] != "honest"
         levels, file = (4, "parameters.h5") if crafted else (3, "model.h5")
-        return Path("artifacts", *self.cell.split("/")[:levels], file)
+        return self.results.joinpath("artifacts", *self.cell.split("/")[:levels], file)
 
     @property
     def training(self) -> Setting:
@@ -112,16 +126,18 @@ class Comparison:
 
     def run(self, setting: Setting) -> Iterator[dict[str, pd.DataFrame]]:
         """Yield the tables ``scores``, ``costs`` and ``trials`` of every tool in a setting."""
-        self._simulate(setting)
+        for one in setting.runs:
+            self._simulate(one)
         if setting.trials:
             self._simulate(setting.training)
         for tool in ("blind", *setting.ours, *setting.peers):
             trials = self._search(setting, tool)
             values = next(row["values"] for row in trials if row["chosen"])
-            cost = self._run(setting, tool, [values])[0]
+            cost = mean_cost([self._run(one, tool, [values])[0] for one in setting.runs])
             names = {"setting": setting.name, "tool": name_of(tool)}
+            tables = [self._scores(one, tool, values) for one in setting.runs]
             yield {
-                "scores": self._scores(setting, tool, values),
+                "scores": joined_victims(tables),
                 "costs": pd.DataFrame([{**names, **cost}]),
                 "trials": pd.DataFrame(
                     {**names, **row["values"], "mean": row["mean"], "chosen": row["chosen"]}
@@ -134,7 +150,8 @@ class Comparison:
         """Make the update, the truth and the labels, with the workflow."""
         files = ["update.h5", "private.h5", "granted/labels.h5", "granted/mean_input.h5"]
         targets = [str(self.work / setting.folder / file) for file in files]
-        config = [f"data_dir={self.data}", f"results_dir={self.work}", "device=cpu"]
+        results = f"results_dir={self.work / setting.results}"
+        config = [f"data_dir={self.data}", results, "device=cpu", f"seed={setting.seed}"]
         command = ["snakemake", "--cores", "1", *targets, "--quiet", "all", "--config", *config]
         subprocess.run([sys.executable, "-m", *command], check=True)
 
@@ -157,7 +174,8 @@ class Comparison:
 
     def _folder(self, setting: Setting, tool: str, values: Values) -> Path:
         fields = [f"{name}={value}" for name, value in values.items() if "{" not in tool]
-        return self.work / "peers" / setting.name / "+".join([tool.format(**values), *fields])
+        folder = self.work / setting.results / "peers" / setting.name
+        return folder / "+".join([tool.format(**values), *fields])
 
     def _run(
         self, setting: Setting, tool: str, values: Sequence[Values]
@@ -176,6 +194,7 @@ class Comparison:
                 "--cell": self.work / setting.folder,
                 "--parameters": self.work / setting.parameters,
                 "--iterations": setting.iterations,
+                "--seed": setting.seed,
             }
             options = [str(part) for pair in paths.items() for part in pair]
             script = [sys.executable, str(HERE / "run_tool.py"), tool, *options]
@@ -202,6 +221,25 @@ class Comparison:
         truth = self.work / setting.folder / "private.h5"
         table = score(truth, folder / "scores.csv", columns, found, metrics)
         return table.assign(setting=setting.name, tool=name_of(tool))
+
+
+def joined_victims(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Join the scores of runs, with their victims numbered in a row."""
+    first, parts = 0, []
+    for table in tables:
+        if len(table):
+            parts.append(table.assign(victim=table["victim"] + first))
+            first += 1 + int(table["victim"].max())
+    return pd.concat(parts) if parts else pd.DataFrame()
+
+
+def mean_cost(costs: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """Return the mean of the runs' costs, or the reason of a failure."""
+    failed = [cost for cost in costs if "failed" in cost]
+    if failed or len(costs) == 1:
+        return dict(failed[0] if failed else costs[0])
+    table = pd.DataFrame(costs)
+    return {"cpu_seconds": round(table["cpu_seconds"].mean(), 3), "memory": table["memory"].max()}
 
 
 def name_of(tool: str) -> str:

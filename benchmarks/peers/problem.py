@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,12 @@ Loss = Callable[[Any, Tensor], Tensor]
 """Function of what a network returns and of labels: their mean loss."""
 
 
+class Client(Protocol):
+    """What `Clients.send` is for one victim."""
+
+    def __call__(self, network: nn.Module, loss: Loss, samples: slice = ...) -> None: ...
+
+
 @dataclass
 class Clients:
     """The victims of a cell, who train networks that a tool crafted.
@@ -37,18 +43,21 @@ class Clients:
     private: Path
     seconds: float = 0.0
 
-    def send(self, victim: int, network: nn.Module, loss: Loss) -> None:
+    def send(
+        self, victim: int, network: nn.Module, loss: Loss, samples: slice = slice(None)
+    ) -> None:
         """Leave the gradient of a victim's mean loss in the parameters of a network.
 
         Args:
             victim: its number.
             network: is given intensities in [0, 1]; its parameters may be frozen.
             loss: of what the network returns.
+            samples: those of which it is the loss; of a sum, those of one client follow each other.
         """
         begin = time.process_time()
         truth = Private.read(self.private, victims=slice(victim, victim + 1))
-        inputs = torch.from_numpy(truth.inputs[0]).float()
-        labels = torch.from_numpy(truth.labels[0]).long()
+        inputs = torch.from_numpy(truth.inputs[0, samples]).float()
+        labels = torch.from_numpy(truth.labels[0, samples]).long()
         network.zero_grad()
         for some, their in zip(inputs.split(PART), labels.split(PART), strict=True):
             share = len(their) / len(labels)
@@ -69,6 +78,7 @@ class Problem:
         shape: of a sample.
         classes: outputs of the network.
         iterations: budget.
+        clients: of which the update is the mean, with equal shares of the samples in order.
         client: leaves the gradient of the batch in a network that a tool crafted.
     """
 
@@ -80,7 +90,8 @@ class Problem:
     shape: tuple[int, ...]
     classes: int
     iterations: int
-    client: Callable[[nn.Module, Loss], None]
+    clients: int
+    client: Client
 
     def images(self, normalised: Tensor) -> Tensor:
         """Return normalised images as intensities in [0, 1]; Shape (N, C, H, W), in and out."""
@@ -119,6 +130,7 @@ def problem_of(observation: Observation, victim: int, iterations: int, clients: 
         shape=one.input_shape,
         classes=one.classes,
         iterations=iterations,
+        clients=observation.protocol.clients or 1,
         client=partial(clients.send, victim),
     )
 

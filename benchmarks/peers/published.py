@@ -24,8 +24,9 @@ import numpy as np
 import pandas as pd
 import torch
 from problem import Problem
+from repositories import imported
 from scipy.optimize import linear_sum_assignment
-from tools import cocktail_party, imported
+from tools import cocktail_party
 from torch import Tensor
 from torch.nn import functional
 

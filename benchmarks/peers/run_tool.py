@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from problem import Clients, Tool, problem_of, read_observation
-from tools import TOOLS, Values
+from tools import ANY_ORDER, TOOLS, Values
 
+from gleak.artifacts.private import UNKNOWN
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import reconstruct
@@ -61,18 +62,19 @@ def attack_one_by_one(
     """Give a public tool the problem of each victim, and collect its images."""
     images = []
     for victim in range(observation.victims):
-        torch.manual_seed(options.seed + victim)
+        torch.manual_seed(1000 * options.seed + victim)
         problem = problem_of(observation, victim, options.iterations, clients)
         images.append(tool(problem).numpy())
     inputs, labels = np.stack(images), observation.granted["labels"].numpy()
+    paired = options.tool not in ANY_ORDER
     return Reconstruction(
         spec=f"{observation.spec}/{options.tool}",
         seed=options.seed,
         inputs=inputs,
-        labels=labels,
+        labels=labels if paired else np.full(inputs.shape[:2], UNKNOWN),
         converged=np.ones(len(labels), dtype=bool),
         mirrored=1 - inputs,
-        paired=True,
+        paired=paired,
     )
 
 

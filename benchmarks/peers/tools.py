@@ -13,11 +13,12 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 from unittest.mock import MagicMock
 
+import crafting_tools
 import torch
 from problem import Problem, Tool
+from repositories import imported, replace
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -110,8 +111,8 @@ def cocktail_party(folder: Path, values: Values) -> Tool:
     Source: github.com/facebookresearch/cocktail_party_attack, the command of its README for
     Tiny-ImageNet.
     """
-    _replace("torchtext", "torchtext.data", "torchtext.data.utils", "torchtext.vocab")
-    _replace("torchtext.data.functional")
+    replace("torchtext", "torchtext.data", "torchtext.data.utils", "torchtext.vocab")
+    replace("torchtext.data.functional")
     module = imported(folder / "src", "gradient_inversion")
     files = tempfile.mkdtemp()
     module.get_attack_exp_path = lambda _: files
@@ -154,7 +155,7 @@ def leakpro(folder: Path, values: Values, preset: str) -> Tool:
     package = ModuleType("leakpro")
     package.__path__ = [str(folder / "leakpro")]
     sys.modules["leakpro"] = package
-    _replace("transformers")
+    replace("transformers")
     presets = imported(folder, "leakpro.attacks.gia_attacks.modular.presets")
     client = importlib.import_module("leakpro.fl_utils.fl_client_simulator")
     simulator = importlib.import_module(
@@ -193,7 +194,7 @@ def rog(folder: Path, _: Values) -> Tool:
 
     Source: github.com/KAI-YUE/rog, ``config.yaml``.
     """
-    _replace("cv2", "inplace_abn", "lpips")
+    replace("cv2", "inplace_abn", "lpips")
     module = imported(folder, "src.attack")
 
     def reconstruct(problem: Problem) -> Tensor:
@@ -270,23 +271,33 @@ TOOLS: dict[str, Callable[[Path, Values], Tool]] = {
     ),
     "mkor LeNet": lambda peers, values: mkor(peers / "mkor", values, "LeNet"),
     "mkor VGG16": lambda peers, values: mkor(peers / "mkor", values, "VGG16"),
+    "breaching imprint": lambda peers, _: crafting_tools.planted_block(
+        peers / "breaching", "malicious-model-rtf"
+    ),
+    "breaching trap weights": lambda peers, _: crafting_tools.planted_block(
+        peers / "breaching", "malicious-model-cah"
+    ),
+    "breaching trap weights, intensities": lambda peers, _: crafting_tools.planted_block(
+        peers / "breaching", "malicious-model-cah", "data.normalize=False"
+    ),
+    "breaching trap weights, intensities, all rows": lambda peers, _: crafting_tools.planted_block(
+        peers / "breaching",
+        "malicious-model-cah",
+        "data.normalize=False",
+        attack=("breach_reduction=null",),
+    ),
+    "QBI": lambda peers, _: crafting_tools.quantile_biases(peers / "QBI", "exp_CIFAR-10_QBI"),
+    "loki demonstration": lambda peers, _: crafting_tools.loki(peers / "loki"),
 }
 """Name in the table -> constructor, given the folder that contains the repositories, and values."""
-
-
-def imported(folder: Path, module: str) -> Any:
-    """Import a module of a repository.
-
-    Raises:
-        FileNotFoundError: the repository is not there.
-    """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not there")
-    sys.path.insert(0, str(folder))
-    return importlib.import_module(module)
-
-
-def _replace(*modules: str) -> None:
-    """Put a stand-in for modules that a repository imports, but its image attacks do not use."""
-    for module in modules:
-        sys.modules.setdefault(module, MagicMock())
+ANY_ORDER = frozenset(
+    {
+        "breaching imprint",
+        "breaching trap weights",
+        "breaching trap weights, intensities",
+        "breaching trap weights, intensities, all rows",
+        "QBI",
+        "loki demonstration",
+    }
+)
+"""Tools whose images are not in the order of the labels."""

@@ -15,6 +15,7 @@ from gleak.api.tensors import ArrayLike, Labels, Shape, checked_inputs, checked_
 from gleak.api.user_network import GivenNetwork, describe_samples, modality_of
 from gleak.artifacts.encodings import Dense, Sparse
 from gleak.artifacts.model import Knowledge, Secret
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import GRANTS, Granted, Update
 from gleak.attacks import run_attack
 from gleak.attacks.attacker import AttackerSpec
@@ -43,6 +44,8 @@ class Setting:
         classes: number of logits.
         client: batch size, loss and local steps.
         secret: of a server that crafted the parameters; None for an honest one.
+        clients: number of clients of whose updates the mean is attacked, and which have the samples
+            in equal shares; None: one.
     """
 
     network: nn.Module
@@ -50,6 +53,12 @@ class Setting:
     classes: int
     client: ClientSpec
     secret: Secret | None = None
+    clients: int | None = None
+
+    @property
+    def protocol(self) -> Protocol:
+        """Training of the client, or of the clients of a sum, as the server knows it."""
+        return replace(self.client.protocol, clients=self.clients)
 
     def update(
         self, values: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray] | None = None
@@ -63,7 +72,7 @@ class Setting:
                 f"sent: unknown parameter {unknown[0]!r}; {nearest(unknown[0], list(values))}"
             )
         update = Update(
-            protocol=self.client.protocol,
+            protocol=self.protocol,
             update={name: _encoded(name, value, sent.get(name)) for name, value in values.items()},
         )
         update.validate("gradients")
@@ -182,8 +191,20 @@ class Setting:
             self.client.check_network(self.network, self.shape)
             network = self.client.run(self.network)
             spec.check_network(network, self.shape, self.classes, self.client)
+            self._check_clients()
         except IncompatibleError as error:
             raise IncompatibleError(f"{spec.kind} {spec} on this model: {error}") from None
+
+    def _check_clients(self) -> None:
+        """Check that a server made parameters for all clients of the sum."""
+        own = crafting_of(self.secret).client_parameters(self.network) or {}
+        number = self.clients or 1
+        for values in own.values():
+            if number > len(values):
+                raise IncompatibleError(
+                    f"the server made parameters for {len(values)} clients, but clients={number} "
+                    "are summed; craft a model with more groups of kernels, or sum fewer clients"
+                )
 
     def _serves(self, spec: Any, granted: frozenset[str]) -> bool:
         try:

@@ -14,16 +14,26 @@ from torch import Tensor, nn
 from gleak.api import tensors
 from gleak.api.attack_setting import Setting, load_networks
 from gleak.api.given_specs import ClientLike, as_spec, client_of, with_client
-from gleak.api.tensors import ArrayLike, Gradients, Labels, ShapeLike, named_gradients
+from gleak.api.tensors import (
+    ArrayLike,
+    Gradients,
+    Labels,
+    ShapeLike,
+    checked_count,
+    named_gradients,
+)
 from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.model import Secret
 from gleak.artifacts.pictures import picture_grid
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
+from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.core.spec import changed
+from gleak.core.spec import build_spec, changed
+from gleak.defenses.secure_aggregation import SecureAggregation
 from gleak.models.parameters import without_prefix
 from gleak.runtime.device import choose_device
 from gleak.runtime.provenance import clocked
@@ -147,6 +157,7 @@ def attack(
     labels: Labels | None = None,
     batch_size: SupportsIndex | None = None,
     client: ClientLike = "fedsgd",
+    clients: SupportsIndex | None = None,
     sent: Gradients | None = None,
     grants: Mapping[str, ArrayLike] | None = None,
     secret: Secret | None = None,
@@ -179,6 +190,9 @@ def attack(
             -(after - before) / (local_lr local_steps), and with ``sends=weights`` the weights after
             training minus those before. ``loss``, ``mini_batch`` and ``batch_norm`` are further
             fields. Also a spec object, or the `Protocol` of an ``update.h5``.
+        clients: number of clients of whose updates ``gradients`` are the mean, as under secure
+            aggregation. ``batch_size`` is then the number of samples of all, which they have in
+            equal shares. None: that of the `Protocol`, else one.
         sent: masks of the values that the client sent, like ``gradients``, if it sent only some
             (sparsification): true where a value was sent. Parameters that are left out were sent as
             a whole. Attacks then do not take the other values for zeros.
@@ -220,12 +234,13 @@ def attack(
     shape, seed = tensors.checked_shape(shape), tensors.checked_seed(seed)
     known = None if labels is None else tensors.checked_labels(labels)
     one = client_of(client, batch_size, samples=1 if known is None else len(known))
+    summed = summed_clients(client, clients, one)
     files = checked_files(knowledge)
     check_secret(secret)
     classes = examine(network, shape)
     values = named_gradients(without_prefix(gradients, model), network)
     masks = {} if sent is None else named_gradients(without_prefix(sent, model), network, "sent")
-    setting = Setting(network, shape, classes, one, secret)
+    setting = Setting(network, shape, classes, one, secret, summed)
     update = setting.update(values, masks)
     granted = setting.granted({} if grants is None else grants, known)
     setting.check(attacker, frozenset(granted))
@@ -237,6 +252,30 @@ def attack(
         reconstruction = reconstruct(attacker, observation, seed)
     cost = {**times, "device": used.type}
     return AttackResult.of(str(attacker), reconstruction, cost, one.batch_size)
+
+
+def summed_clients(
+    client: ClientLike, clients: SupportsIndex | None, one: ClientSpec
+) -> int | None:
+    """Return the number of clients of a sum that is attacked; None if there is one client.
+
+    Args:
+        client: as it was given.
+        clients: as they were given.
+        one: the spec of the client.
+
+    Raises:
+        SpecError: the number is not positive.
+        IncompatibleError: clients with these samples and steps cannot be summed.
+    """
+    known = client.clients if clients is None and isinstance(client, Protocol) else None
+    number = known if clients is None else checked_count("clients", clients)
+    if number is None or number == 1:
+        return None
+    group = build_spec(SecureAggregation, {"clients": number})
+    assert isinstance(group, SecureAggregation)
+    group.check(one)
+    return number
 
 
 def checked_files(knowledge: Any) -> list[Path]:

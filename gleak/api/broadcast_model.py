@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from typing import SupportsIndex
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from gleak.api import tensors, user_network
 from gleak.api.given_specs import as_spec
-from gleak.api.tensors import ArrayLike, Labels, Shape, ShapeLike, checked_seed, checked_shape
+from gleak.api.tensors import (
+    ArrayLike,
+    Labels,
+    Shape,
+    ShapeLike,
+    checked_seed,
+    checked_shape,
+    whole_number,
+)
 from gleak.api.user_network import examine, modality_of, own_modes, prepared_copy
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model, Secret
@@ -32,10 +42,37 @@ class CraftedModel:
     Args:
         model: copy of the model with the crafted parameters, otherwise as it was.
         secret: data that the server keeps, for ``gleak.attack(..., secret=...)``.
+        client_parameters: parameters of which the server sends each client of a sum a value of its
+            own (``loki``), by name; Shape (clients, *shape), of which the first are those of
+            ``model``. Empty if all clients get the same.
     """
 
     model: nn.Module
     secret: Secret
+    client_parameters: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def of_client(self, number: SupportsIndex) -> nn.Module:
+        """Return the model that a client of a sum receives, a copy.
+
+        Args:
+            number: of the client, from 0. All get the same if ``client_parameters`` is empty.
+
+        Raises:
+            SpecError: the number is negative, or there are no parameters for so many clients.
+        """
+        place = whole_number("number", number)
+        if place < 0:
+            raise SpecError(f"number = {place}: expected a whole number of at least 0")
+        sent = independent_copy(self.model)
+        for name, values in self.client_parameters.items():
+            if place >= len(values):
+                raise SpecError(
+                    f"number = {place}: there are parameters for clients 0 to {len(values) - 1}; "
+                    "craft a model with more groups of kernels"
+                )
+            with torch.no_grad():
+                unwrapped(sent).get_parameter(name).copy_(values[place])
+        return sent
 
     def __repr__(self) -> str:
         crafting = self.secret.spec.rpartition("/")[2]
@@ -62,7 +99,9 @@ def craft(
         seed: seed of the crafting's random numbers, not negative.
 
     Returns:
-        A copy of the model with the crafted parameters, and the secret of the server.
+        A copy of the model with the crafted parameters, the secret of the server, and what it sends
+        to each client of a sum, if that differs (``loki``): ``of_client(number)`` is the model that
+        a client receives.
 
     Raises:
         SpecError: an unknown crafting or field, or a value of another type or out of range.
@@ -92,7 +131,9 @@ def craft(
         raise IncompatibleError(f"crafting {server} does not fit the model: {error}") from None
     crafted = independent_copy(model)
     unwrapped(crafted).load_state_dict(network.state_dict())
-    return CraftedModel(crafted, Secret(spec=str(server), seed=seed, values=values))
+    own = server.client_parameters(network) or {}
+    each = {name: torch.from_numpy(values) for name, values in own.items()}
+    return CraftedModel(crafted, Secret(spec=str(server), seed=seed, values=values), each)
 
 
 @own_modes()

@@ -9,11 +9,13 @@ import numpy as np
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.crafting.imprint import ImprintCrafting, expected_alone
 from gleak.data.base import DatasetSpec
 from gleak.defenses.base import DefenseSpec
 from gleak.models.base import ModelSpec
 from gleak.models.planted_kernels import PlantedKernels
+from gleak.runtime.seeding import torch_stream
 
 if TYPE_CHECKING:
     from gleak.models import layers
@@ -35,9 +37,19 @@ class LokiCrafting(ImprintCrafting):
 
     A sum over fewer clients than groups uses the first ones. Clients can compare what they were
     sent, and a client alone sees that most of its kernels are zero.
+
+    ``noise`` hides the zeros: all clients get the same normal values in all kernels. The columns of
+    a group then have a little of the gradients of other clients, too.
     """
 
     source = "Zhao et al. 2024 (Loki); bins by Fowl et al. 2022"
+
+    noise: float = parameter(
+        0.0,
+        "standard deviation of values added to kernels, relative to those that pass the image",
+        source="ours",
+        ge=0,
+    )
 
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         if dataset.modality != "image":
@@ -80,12 +92,17 @@ class LokiCrafting(ImprintCrafting):
         with torch.no_grad():
             for part, each in kernels_of_clients(planted).items():
                 network.get_parameter(f"{name}.kernels.{part}").copy_(each[0])
+            kernels = planted.kernels.weight
+            noise = torch.randn(kernels.shape, generator=torch_stream(seed, "crafting"))
+            kernels.add_((self.noise * noise).to(kernels))
         return self.set_bins(planted, measured.flatten())
 
     def client_parameters(self, network: torch.nn.Module) -> dict[str, np.ndarray]:
-        """Return the kernels and their biases for each client."""
+        """Return the kernels and their biases for each client, with the noise of the network."""
         name, planted = layer_with_kernels(network)
         kernels = kernels_of_clients(planted)
+        noise = planted.kernels.weight.detach().to(kernels["weight"]) - kernels["weight"][0]
+        kernels["weight"] += noise
         return {f"{name}.kernels.{part}": each.numpy() for part, each in kernels.items()}
 
 

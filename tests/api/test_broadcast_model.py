@@ -141,3 +141,58 @@ def test_samples_of_an_audit_that_do_not_fit_are_named(
 ) -> None:
     with pytest.raises(error, match=text):
         gleak.audit(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), *samples)
+
+
+@pytest.fixture
+def sum_of_three() -> tuple[
+    gleak.CraftedModel, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]
+]:
+    """Loki's model, six samples of three clients, and the mean of their updates."""
+    torch.manual_seed(0)
+    spec = parse("model", "planted_kernels+model=lenet~activation=relu~width=4+bins=64+groups=3")
+    crafted = gleak.craft("loki", spec.build(SHAPE, 4), SHAPE)
+    inputs, labels = torch.rand(6, *SHAPE) * torch.linspace(0.4, 1, 6).view(6, 1, 1, 1), [0, 1] * 3
+    updates = [
+        gleak.compute_update(crafted.of_client(each), inputs[part], labels[part])
+        for each in range(3)
+        for part in [slice(2 * each, 2 * each + 2)]
+    ]
+    mean = {name: sum(update[name] for update in updates) / 3 for name in updates[0]}
+    return crafted, inputs, torch.tensor(labels), mean
+
+
+def test_samples_of_a_sum_are_read_at_their_client(sum_of_three) -> None:
+    crafted, inputs, labels, mean = sum_of_three
+    known = {"batch_size": 6, "secret": crafted.secret}
+    found = gleak.attack("loki", crafted.model, mean, SHAPE, clients=3, **known)
+    assert found.reconstruction.clients[0].tolist() == [0, 0, 1, 1, 2, 2]
+    scores = gleak.score(found, inputs, labels)
+    assert scores["mse"] < 1e-6
+    assert (scores.assignment // 2).tolist() == [0, 0, 1, 1, 2, 2]
+    one_by_one = gleak.Protocol(batch_size=6, mini_batch=6, clients=3)
+    given = {"client": one_by_one, "secret": crafted.secret}
+    again = gleak.attack("loki", crafted.model, mean, SHAPE, **given)
+    assert torch.equal(again.inputs, found.inputs)
+
+
+def test_clients_that_cannot_be_summed_or_have_no_parameters_are_refused(sum_of_three) -> None:
+    crafted, _, _, mean = sum_of_three
+    known = {"batch_size": 6, "secret": crafted.secret}
+    with pytest.raises(IncompatibleError, match=r"6 samples .* among 4 clients"):
+        gleak.attack("loki", crafted.model, mean, SHAPE, clients=4, **known)
+    with pytest.raises(IncompatibleError, match="for 3 clients, but clients=6 are summed"):
+        gleak.attack("loki", crafted.model, mean, SHAPE, clients=6, **known)
+    with pytest.raises(SpecError, match="clients 0 to 2; craft a model with more groups"):
+        crafted.of_client(3)
+    with pytest.raises(SpecError, match="number = -1"):
+        crafted.of_client(-1)
+
+
+def test_all_clients_get_one_model_from_other_servers() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    crafted = gleak.craft("fishing", network, (3, 2, 2))
+    assert crafted.client_parameters == {}
+    sent = crafted.of_client(7)
+    assert sent is not crafted.model
+    for name, value in sent.state_dict().items():
+        assert torch.equal(value, crafted.model.state_dict()[name])

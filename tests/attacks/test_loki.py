@@ -113,3 +113,28 @@ def test_clients_do_not_share_bins_in_theory() -> None:
     model, planted = parse("model", MODEL), parse("model", "planted+bins=64")
     assert LokiCrafting().expected_share(model, 4, 10) == (63 / 64) ** 3
     assert ImprintCrafting().expected_share(planted, 4, 10) == (63 / 64) ** 39
+
+
+def test_noise_in_the_kernels_is_the_same_for_all_clients_and_leaves_samples_readable(
+    make_case: Make,
+) -> None:
+    network = parse("model", MODEL).build((3, 8, 8), 10)
+    exact, hidden = parse("crafting", "loki"), parse("crafting", "loki+noise=0.001")
+    exact.craft_network(network, (3, 8, 8), 10, seed=1)
+    plain = exact.client_parameters(network)
+    hidden.craft_network(network, (3, 8, 8), 10, seed=1)
+    noisy = hidden.client_parameters(network)
+    added = noisy["planted.kernels.weight"] - plain["planted.kernels.weight"]
+    assert np.ptp(added, axis=0).max() < 1e-6
+    assert added[0].std() == pytest.approx(1e-3, rel=0.1)
+    assert np.count_nonzero(noisy["planted.kernels.weight"]) == added.size
+    assert np.array_equal(
+        noisy["planted.kernels.weight"][0], network.planted.kernels.weight.detach()
+    )
+    spec, cell = parse("attack", "loki"), {**CELL, "client": "fedsgd+victims=2+batch_size=16"}
+    cell |= {"crafting": str(hidden), "defense": "secure_aggregation+clients=4"}
+    seen, truth = make_case(spec, **{name: cell[name] for name in cell if name != "dataset"})
+    found = spec.reconstruct(seen)
+    alone = alone_at_their_client(truth.inputs, 4)
+    errors = match_to_truth(truth, found).estimate - truth.inputs
+    assert (np.abs(errors).mean((2, 3, 4))[alone] < 0.03).mean() > 0.7

@@ -92,6 +92,7 @@ def _claim(cls: type[BaseModel], definitions: Schema) -> Schema:
     keys = schema["properties"]
     metric, margins = keys["metric"], {"type": "object", "additionalProperties": {"type": "number"}}
     keys["metric"] = {"anyOf": [metric, {"type": "array", "items": metric}, margins]}
+    keys["headline"] = {"anyOf": [keys["headline"], metric, {"type": "array", "items": metric}]}
     texts = keys["where"]["additionalProperties"]
     keys["where"]["additionalProperties"] = {"anyOf": [texts["items"], texts]}
     keys |= {key: keys[same] for key, same in QUALITY["higher"].items() if same in keys}

@@ -227,7 +227,7 @@ def split_errors(
         Errors in the span, of each row, and outside of it, with their numbers of values.
     """
     samples = along.shape[2]
-    least = RIDGE * gram.diagonal(dim1=2, dim2=3).sum(2)[..., None, None] + FLOOR
+    least = RIDGE * gram.diagonal(dim1=2, dim2=3).sum(2).amax(1)[:, None, None, None] + FLOOR
     regular = gram + least * torch.eye(samples, dtype=gram.dtype, device=gram.device)
     explained = torch.linalg.solve_ex(regular, along[..., None]).result[..., 0]
     within = (explained * along).sum(2).clamp_min(0).T

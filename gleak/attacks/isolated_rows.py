@@ -128,6 +128,8 @@ class SampleRowsAttack(IsolatedRowsAttack):
 class DirectRowsAttack(SampleRowsAttack):
     """Base class of attacks whose candidates are the ratios of weight and bias gradients."""
 
+    modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
+
     def rows(self, observation: Observation, weight: torch.Tensor, bias: torch.Tensor) -> Rows:
         norms = weight.norm(dim=2)
         filled = norms > ROUNDING * norms.amax(1, keepdim=True)
@@ -136,7 +138,7 @@ class DirectRowsAttack(SampleRowsAttack):
 
 
 def is_plausible(inputs: torch.Tensor) -> torch.Tensor:
-    """Return the mask of candidates that could be images; Shape (V, K, F) to (V, K)."""
+    """Return the mask of candidates with values in [0, 1]; Shape (V, K, F) to (V, K)."""
     excess = inputs - inputs.clamp(0, 1)
     return excess.square().mean(2).sqrt() <= OUTSIDE  # false for values that are not finite
 

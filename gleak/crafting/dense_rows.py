@@ -30,7 +30,8 @@ class RowsOfSamples:
 class RowsCrafting(CraftingSpec):
     """Base class of servers that replace the rows of a dense layer whose inputs are the samples.
 
-    A ReLU must follow it. Rows are scaled to the mean norm of those that they replace, which
+    A ReLU must follow it. The samples have values in [0, 1], as the intensities of images and the
+    features of records. Rows are scaled to the mean norm of those that they replace, which
     changes no sample's activity, and all later layers are left as they are.
     """
 
@@ -41,11 +42,6 @@ class RowsCrafting(CraftingSpec):
         """Draw the rows of a layer that takes samples of a shape, at any scale."""
 
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
-        if dataset.modality != "image":
-            raise IncompatibleError(
-                f"crafting {self} is made for the intensities of images, not for "
-                f"{dataset.modality} data"
-            )
         if model.first_layer == "convolution":
             raise IncompatibleError(
                 f"crafting {self} needs a first layer that is dense, but model {model} begins with "

@@ -97,18 +97,25 @@ def test_models_without_a_place_are_refused(crafting: str, model: str, reason: s
         parse("crafting", crafting).check(parse("dataset", "photos"), parse("model", model))
 
 
+@pytest.mark.parametrize(
+    ("modality", "model"),
+    [("image", "fc2+hidden=64"), ("tabular", "mlp+hidden=64+activation=relu")],
+)
 @pytest.mark.parametrize("name", ["qbi", "trap_weights"])
-def test_what_is_read_off_single_rows_are_samples(make_case: Make, name: str) -> None:
+def test_what_is_read_off_single_rows_are_samples(
+    make_case: Make, name: str, modality: str, model: str
+) -> None:
     """Those that it reports as single: they are the true ones, and none is returned twice."""
     spec, client = parse("attack", name), "fedsgd+victims=2+batch_size=4"
     crafting = "qbi+batch_size=4" if name == "qbi" else name
+    training = "untrained" if modality == "image" else "untrained+init=uniform"
     seen, truth = make_case(
-        spec, model="fc2+hidden=64", training="untrained", client=client, crafting=crafting
+        spec, modality, model=model, training=training, client=client, crafting=crafting
     )
     found = spec.reconstruct(seen)
     single = found.averaged_count == 1
     assert single.any()
     for inputs, mask, true in zip(found.inputs, single, truth.inputs, strict=True):
-        errors = np.abs(inputs[mask][:, None] - true).max((2, 3, 4))
+        errors = np.abs(inputs[mask][:, None] - true).reshape(mask.sum(), len(true), -1).max(2)
         assert (errors.min(1) < 1e-3).all()
         assert len(set(errors.argmin(1))) == mask.sum()

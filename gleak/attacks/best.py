@@ -35,7 +35,7 @@ POLISH, FINISH = 200, 1200
 """Largest numbers of evaluations of the search from the best candidate, and of the exact one."""
 NOISY = 0.1
 """Squared error, relative to the update's mean square, above which a batch's candidates are chosen
-by a shadow client."""
+by shadow clients."""
 SHADOWS = 2
 """Number of shadow clients of each victim."""
 SELECTED = "the best of the searches, with the whole budget"
@@ -91,9 +91,9 @@ class Best(AttackSpec):
     the candidate of every attack in closed form.
 
     Where noise or rounding hides most of a batch's update, the criterion can be misled: the search
-    explains noise. Then the same is done for shadow clients of each, whose samples the
-    attacker drew (`gleak.attacks.shadow_clients`), and the candidate is chosen of what recovers
-    these best, at the least.
+    explains noise. Then the same is done for shadow clients of each, whose samples the attacker
+    drew (`gleak.attacks.shadow_clients`), and the attack is chosen whose worst result on them is
+    best.
 
     A candidate that explains the update up to rounding ends the search, if at least as many values
     were sent as the samples have.

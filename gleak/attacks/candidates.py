@@ -121,17 +121,15 @@ class Candidates:
 
         -1 where there is none.
         """
-        return np.array(
+        own = [
             [
-                max(
-                    place if one.attack == str(attack) and np.isfinite(one.criterion) else -1
-                    for place, one in enumerate(listed)
-                )
-                if listed
-                else -1
-                for listed in self.listed
+                place
+                for place, one in enumerate(listed)
+                if one.attack == str(attack) and np.isfinite(one.criterion)
             ]
-        )
+            for listed in self.listed
+        ]
+        return np.array([max(places, default=-1) for places in own])
 
     def polish(
         self,

@@ -1,7 +1,5 @@
 """Audits against craftings: the counts of the record's page are those of its tables."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,8 @@ RECORD = ROOT / "docs/results/active/detection"
 
 
 @pytest.fixture(scope="module")
-def active_roc():
-    folder = ROOT / "benchmarks"
-    sys.path.insert(0, str(folder))
-    yield importlib.import_module("active_roc")
-    sys.path.remove(str(folder))
+def active_roc(import_script):
+    return import_script("active_roc.py")
 
 
 def test_at_most_one_in_a_hundred_honest_networks_is_above_the_threshold(active_roc):

@@ -1,7 +1,5 @@
 """The comparison with public tools: its settings, and the record of its page."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -13,11 +11,8 @@ RECORD = ROOT / "docs/results/peers"
 
 
 @pytest.fixture(scope="module")
-def compare():
-    folder = ROOT / "benchmarks/peers"
-    sys.path.insert(0, str(folder))
-    yield importlib.import_module("compare")
-    sys.path.remove(str(folder))
+def compare(import_script):
+    return import_script("peers/compare.py")
 
 
 @pytest.fixture(scope="module")

@@ -265,6 +265,9 @@ class QuantisationCell(ABC):
         Args:
             values: Shape (V, M).
             draws: uniform random numbers in [0, 1), for codes that round at random; Shape (V, M).
+
+        Raises:
+            NotImplementedError: the code is made for the values that were sent (intervals).
         """
         raise NotImplementedError
 

@@ -130,7 +130,7 @@ class Assessment:
         return report
 
     def at_measured_speed(self, snakefile: Path, options: Sequence[str]) -> Assessment:
-        """Measure the speed of the attacks at the smallest sizes, unless the size is given or it is.
+        """Measure the speed of the attacks unless the size is given, or it is measured.
 
         Returns:
             The assessment of the size that the budget allows at this speed.

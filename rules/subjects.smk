@@ -60,20 +60,40 @@ def pretraining(wildcards):
 @cache
 def asked():
     """Return the metrics that studies need of each cell, at the scales configured or requested."""
-    targets = workflow.dag_settings.targets or ()
-    scales = {SETTINGS.scale, *(part for target in targets for part in Path(target).parts)}
     needed = defaultdict(set)
-    for name in CONFIGURED:
-        for scale in scales.intersection(SCALES):
-            for scored, metrics in study_named(name).asked_metrics(scale).items():
-                needed[scored] |= metrics
+    for study, scale in configured():
+        for scored, metrics in study.asked_metrics(scale).items():
+            needed[scored] |= metrics
     return needed
 
 
 @cache
+def named():
+    """Return the metrics that grids name for each cell; None for one of a grid that names none."""
+    found = {}
+    for study, scale in configured():
+        for scored, metrics in study.named_metrics(scale):
+            known = found.setdefault(scored, metrics)
+            found[scored] = None if None in (known, metrics) else known | metrics
+    return found
+
+
+def configured():
+    """Yield the studies, each with the scales configured or requested that it has."""
+    targets = workflow.dag_settings.targets or ()
+    scales = {SETTINGS.scale, *(part for target in targets for part in Path(target).parts)}
+    for name in CONFIGURED:
+        yield from ((study_named(name), scale) for scale in scales.intersection(SCALES))
+
+
+@cache
 def scored_metrics(scored, end):
-    """Return the metrics of a cell: all with their defaults, and those that studies need besides."""
-    defaults = metrics_of(end)
+    """Return the metrics of a cell: what studies need of it, and what its grids name.
+
+    Of cells that are requested by hand, or of grids that name none, all are there, with defaults.
+    """
+    names = named().get(scored)
+    defaults = metrics_of(end) if names is None else sorted(names, key=str)
     return [*defaults, *sorted(asked()[scored] - {*defaults}, key=str)]
 
 

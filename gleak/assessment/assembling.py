@@ -13,7 +13,18 @@ from gleak.assessment.attack_choice import AttackChoice, main_attacks
 from gleak.assessment.client_text import client_in_words, warnings
 from gleak.assessment.exposure import CONTROLS, exposures, mean_in
 from gleak.assessment.findings import Exposure, Fact, Report, Variation, Varied
-from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEFENSES, DEPLOYED, Effort
+from gleak.assessment.generated_study import (
+    CAPTURED,
+    CHOICE_COST,
+    CHOSEN,
+    CRAFTED,
+    DEFENSES,
+    DEPLOYED,
+    GUARANTEES,
+    LABELS,
+    PERTURBATION,
+    Effort,
+)
 from gleak.assessment.measured import Measured
 from gleak.assessment.member_choice import WHY, choose_methods
 from gleak.assessment.member_results import Inferred
@@ -28,11 +39,9 @@ from gleak.metrics.score_table import OK, UNAVAILABLE
 from gleak.models.planted import Planted
 from gleak.studies.cell import TRUTH, Cell
 
-LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
-CHOSEN, CHOICE_COST = "chosen+attack=", "choice_cost"
-"""Start of the metrics of the attacks that an ensemble chose, and what its choices cost."""
-GUARANTEES = ("epsilon_rdp", "epsilon_prv", "epsilon_stated", "reconstruction_bound")
-"""Metrics of what a defence promises, beside what attacks find; those that are registered."""
+TEST_ACCURACY = "test_accuracy"
+CHOSEN_OF = f"{CHOSEN}+attack="
+"""Start of the metrics of the attacks among whose candidates an ensemble chose."""
 CLIENTS: Mapping[str, findings.Clients] = {
     DEPLOYED: "simulated",
     CAPTURED: "captured",
@@ -348,13 +357,13 @@ def members(measured: Measured) -> Iterator[findings.Member]:
     for grid, clients in CLIENTS.items():
         scores = measured.scores(grid)
         costs = scores[scores["metric"] == CHOICE_COST][[*VICTIM, "value"]]
-        rows = scores[scores["metric"].str.startswith(CHOSEN) & scores["value"].notna()]
+        rows = scores[scores["metric"].str.startswith(CHOSEN_OF) & scores["value"].notna()]
         for (attack, metric), own in rows.groupby(["attack", "metric"], sort=False):
             chosen = own[own["value"] == 1]
             median = costs.merge(chosen[VICTIM])["value"].median()
             yield findings.Member(
                 attack=str(attack),
-                member=str(metric).removeprefix(CHOSEN),
+                member=str(metric).removeprefix(CHOSEN_OF),
                 clients=clients,
                 proposed=len(own),
                 chosen=len(chosen),

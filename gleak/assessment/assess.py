@@ -17,10 +17,10 @@ from gleak.assessment.client_text import client_in_words, warnings
 from gleak.assessment.deployment import read_deployment
 from gleak.assessment.findings import Agreement, Report
 from gleak.assessment.generated_study import (
-    PILOTS,
     GeneratedStudy,
     affords,
     generate_study,
+    pilot_sizes,
     pilots,
 )
 from gleak.assessment.measured import Measured
@@ -130,7 +130,7 @@ class Assessment:
         return report
 
     def at_measured_speed(self, snakefile: Path, options: Sequence[str]) -> Assessment:
-        """Measure the speed of the attacks on one client, unless the size is given or it is.
+        """Measure the speed of the attacks unless the size is given, or it is measured.
 
         Returns:
             The assessment of the size that the budget allows at this speed.
@@ -139,8 +139,9 @@ class Assessment:
             GleakError: the run failed or was interrupted.
         """
         settings, studies = self.resolved.settings, pilots(self.name, self.resolved)
+        sizes = pilot_sizes(self.resolved.deployment)
         pace: Pace | None = None
-        for number, (study, size) in enumerate(zip(studies, PILOTS, strict=False), 1):
+        for number, (study, size) in enumerate(zip(studies, sizes, strict=False), 1):
             if pace is not None and not affords(self.name, self.resolved, size, pace):
                 break
             cells = attacked(study, settings.scale)

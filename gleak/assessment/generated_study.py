@@ -26,6 +26,13 @@ from gleak.studies.study_file import StudyFile
 DEPLOYED, CAPTURED, CRAFTED = "deployed", "captured", "crafted"
 DEFENSES, ACCURACY, AUDIT = "defenses", "accuracy", "audit"
 MEMBERS, CAPTURED_MEMBERS, CANARIES = "members", "captured_members", "canaries"
+LABELS, PERTURBATION = "success_labels", "perturbation"
+CHOSEN, CHOICE_COST = "chosen", "choice_cost"
+"""Metrics of the attacks that an ensemble chose, and what its choices cost."""
+GUARANTEES = ("epsilon_rdp", "epsilon_prv", "epsilon_stated", "reconstruction_bound")
+"""Metrics of what a defence promises, beside what attacks find."""
+REPORTED = (LABELS, PERTURBATION, CHOSEN, CHOICE_COST, *GUARANTEES)
+"""Metrics of attacks that a report has beside those of the thresholds; no others are computed."""
 VARIED = "varied_"
 """Start of the name of a grid in which one thing varies."""
 
@@ -59,8 +66,11 @@ STEPS = (
 
 The first two are for clients of many local steps, of which an iteration takes seconds.
 """
-PILOTS = Effort(1, 10), Effort(1, 40)
-"""Sizes at which the speed is measured, the second one if the first leaves the time for it."""
+PILOTS = STEPS[:2]
+"""Sizes at which the speed is measured, the second one if the first leaves the time for it.
+
+They are the smallest that are run, so that such a run repeats no attack.
+"""
 SCALES: dict[Scale, Effort] = {"quick": Effort(10, 1000), "small": Effort(20, 4800)}
 
 
@@ -124,9 +134,16 @@ def pilots(name: str, resolved: Resolved) -> list[Study]:
     deployment, machine = resolved.deployment, Machine.configured(resolved.settings)
     if deployment.budget.scale is not None or (deployment.victims and deployment.iterations):
         return []
-    studies = [study_of_size(name, resolved, size, machine).study for size in PILOTS]
+    sizes = pilot_sizes(deployment)
+    studies = [study_of_size(name, resolved, size, machine).study for size in sizes]
     settings = resolved.settings
     return [study.examined(settings.scale, settings.data_dir) for study in studies]
+
+
+def pilot_sizes(deployment: Deployment) -> list[Effort]:
+    """Return the sizes at which the speed is measured, of no more clients than are assessed."""
+    most = deployment.victims or PILOTS[0].victims
+    return [replace(size, victims=min(size.victims, most)) for size in PILOTS]
 
 
 def affords(name: str, resolved: Resolved, pilot: Effort, pace: Pace) -> bool:
@@ -174,7 +191,7 @@ def study_content(
     metrics = resolved.metrics
 
     def add(grid: str, rows: Sequence[str], caption: str, **content: Any) -> None:
-        grids[grid] = content
+        grids[grid] = {**content, "metrics": list(REPORTED)}
         best = {"statistics": dict.fromkeys(metrics, "best")}
         figures[grid] = {**_table(grid, rows, metrics, caption), **best}
 

@@ -53,6 +53,7 @@ class ObservedTraining:
     _depth: int = 0
     _fed: list[Tensor] = field(default_factory=list)
     _asked: list[Tensor] = field(default_factory=list)
+    _kinds: dict[int, tuple[nn.Module, bool]] = field(default_factory=dict)
 
     def fields(self) -> dict[str, str]:
         """Return the fields of the client as its steps have shown them, as text, without defaults.
@@ -122,15 +123,22 @@ class ObservedTraining:
         self._depth += 1
         if self._depth > 1 or not torch.is_grad_enabled() or not arguments:
             return
-        last = arguments[-1]
-        if next(module.parameters(), None) is not None and isinstance(arguments[0], Tensor):
+        first, last = arguments[0], arguments[-1]
+        if isinstance(first, Tensor) and self._is_network(module):
             self._network = module
-            self._fed.append(arguments[0].detach().cpu().clone())
+            self._fed.append(first.detach().to("cpu", copy=True))
         elif isinstance(last, Tensor) and last.dtype == torch.long and last.ndim == 1:
             self._asked.append(last.detach().cpu().clone())
 
     def after_module(self, *_: Any) -> None:
         self._depth -= 1
+
+    def _is_network(self, module: nn.Module) -> bool:
+        """Return True if a module has parameters; asked once, as loaders call theirs so often."""
+        known = self._kinds.get(id(module))
+        if known is None:
+            known = self._kinds[id(module)] = module, next(module.parameters(), None) is not None
+        return known[1]
 
 
 @contextmanager

@@ -14,7 +14,15 @@ from gleak.core.errors import IncompatibleError, SpecError, error_context, neare
 from gleak.core.registry import kinds_of, load
 from gleak.core.settings import Scale
 from gleak.core.spec import Spec, format_value
-from gleak.studies.axis_labels import BLIND, AxisLabels, bare, check_axis, read_spec
+from gleak.metrics.base import ScoreSpec
+from gleak.studies.axis_labels import (
+    BLIND,
+    AxisLabels,
+    bare,
+    check_axis,
+    read_metric,
+    read_spec,
+)
 from gleak.studies.axis_values import AxisReader, AxisValue, Variants
 from gleak.studies.cell import LEVELS, SCORED_BY, TRUTH, Cell, levels_of, levels_of_truth
 from gleak.studies.gates import Gates
@@ -87,6 +95,7 @@ class Grid:
         refused: what would be among the cells and truths if its specs did fit together.
         networks: independent repetitions of each cell's training, each with victims of its own.
         gates: of verdicts on its defences.
+        metrics: by which cells are scored, besides those that figures and claims show; None: all.
     """
 
     name: str
@@ -99,6 +108,7 @@ class Grid:
     weak: tuple[Weak, ...] = ()
     networks: int = 1
     gates: Gates | None = None
+    metrics: frozenset[ScoreSpec] | None = None
 
     @property
     def repeated(self) -> list[Cell]:
@@ -235,7 +245,17 @@ class GridReader:
             weak=_read_weak(rows, written, variants, where),
             networks=networks,
             gates=self.file.gates,
+            metrics=self._metrics(),
         )
+
+    def _metrics(self) -> frozenset[ScoreSpec] | None:
+        """Return the metrics that the file names; None if it names none."""
+        if self.file.metrics is None:
+            return None
+        with error_context(f"{self.where}, metrics"):
+            for text in self.file.metrics:
+                self.names.check_metric(text)
+            return frozenset(map(read_metric, self.file.metrics))
 
 
 def _levels(file: GridFile, reader: AxisReader) -> list[str]:

@@ -17,7 +17,7 @@ from gleak.core.registry import find, load
 from gleak.core.settings import SCALES, Scale
 from gleak.core.spec import build_spec
 from gleak.core.yaml_input import load_mapping, read_model
-from gleak.metrics.base import MetricSpec
+from gleak.metrics.base import MetricSpec, ScoreSpec
 from gleak.studies.axis_labels import AxisLabels, read_metric
 from gleak.studies.axis_values import AxisReader
 from gleak.studies.captions import caption, summarise_conditions
@@ -165,6 +165,15 @@ class Study:
             for cell in (*grid.repeated, *grid.truths):
                 asked[cell].add(metric)
         return asked
+
+    def named_metrics(self, scale: str) -> Iterator[tuple[Cell, frozenset[ScoreSpec] | None]]:
+        """Yield each scored cell of a scale's grids with the metrics that its grid names, or None.
+
+        A cell of several grids is yielded for each.
+        """
+        for scales in self.grids.values():
+            grid = scales[scale]
+            yield from ((cell, grid.metrics) for cell in (*grid.repeated, *grid.truths))
 
     def caption(self, figure: str, scale: str) -> str:
         """Return a figure's caption with the conditions of a scale; see `captions.caption`."""

@@ -94,6 +94,11 @@ class GridFile(Axes):
     labels: dict[str, str] = Field(
         {}, description="a spec, name, metric or axis -> its label in figures"
     )
+    metrics: list[str] | None = Field(
+        None,
+        description="what its cells are scored by, besides the metrics of figures and claims; "
+        "default: every metric, with its defaults",
+    )
     gates: Gates | None = Field(
         None, description="what must be true before a defence is said to hide; see the guide"
     )

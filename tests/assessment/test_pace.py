@@ -13,6 +13,7 @@ from gleak.assessment.generated_study import (
     Effort,
     affords,
     generate_study,
+    pilot_sizes,
     pilots,
     study_of_size,
 )
@@ -143,7 +144,7 @@ def test_attacks_that_were_measured_are_not_counted_again(
 ) -> None:
     found = resolved()
     measured = run(found, tmp_path, linear)
-    size = Effort(1, 10)
+    size = PILOTS[0]
     (cell,) = attacked(study_of_size("mine", found, size, Machine()).study, "quick")
     again = minutes(found, size, replace(measured, made=frozenset()), tmp_path)
     start = START_SECONDS["fork"] / 60
@@ -162,3 +163,17 @@ def test_cells_that_were_refused_in_their_job_keep_their_estimate(
     assert found is not None and found.timed == {}
     study = study_of_size("mine", deployment, Effort(6, 100), Machine())
     assert minutes(deployment, Effort(6, 100), found, tmp_path) == pytest.approx(study.minutes)
+
+
+def test_the_smallest_sizes_are_those_at_which_the_speed_is_measured(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    found = resolved(**VARIED)
+    measured = run(found, tmp_path, lambda cell: 1e6)
+    least = generate_study("mine", found, Pace(measured.timed, 1e9, tmp_path, measured.made))
+    attacks = {
+        path_of(reconstruction_of(cell), tmp_path) for cell in attacked(least.study, "quick")
+    }
+    assert attacks <= measured.made
+    few = [size.victims for size in pilot_sizes(resolved(victims=1).deployment)]
+    assert few == [1] * len(PILOTS)

@@ -85,6 +85,20 @@ def test_rates_that_change_and_state_that_was_kept_are_recorded() -> None:
     assert "batch_size" not in fields, "of samples nothing is seen unless they are asked for"
 
 
+def test_modules_of_a_loader_are_neither_networks_nor_losses(tmp_path: Path) -> None:
+    model, loss, (inputs, labels) = network(), nn.CrossEntropyLoss(), samples()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observed(to_intensity) as seen:
+        for x, y in zip(inputs.split(4), labels.split(4), strict=True):
+            batch = torch.stack([nn.Identity()(image) for image in x])
+            loss(model(batch), y).backward()
+            optimizer.step()
+            batch.zero_()  # as loaders do that fill one array again and again
+    assert seen.has_samples and seen.sizes == [4, 4]
+    seen.write_samples(tmp_path / "truth")
+    torch.testing.assert_close(2 * read_state(tmp_path / "truth")["inputs"] - 1, samples()[0])
+
+
 def test_steps_have_one_size_but_for_a_last_smaller_batch() -> None:
     model = network()
     with observed(to_intensity) as seen:

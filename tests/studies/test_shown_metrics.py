@@ -110,3 +110,22 @@ def test_a_wrong_substitute_is_refused_with_its_place(
     content["scales"]["quick"]["metrics"] = instead
     with pytest.raises(SpecError, match=rf"mine\.yaml.*scale .quick.*{fault}"):
         load(tmp_path, content)
+
+
+def test_a_grid_names_the_metrics_of_its_cells(tmp_path: Path) -> None:
+    content = deepcopy(CONTENT)
+    content["grids"]["others"]["metrics"] = ["psnr", "chosen"]
+    named = dict(load(tmp_path, content).named_metrics("quick"))
+    grids = load(tmp_path, content).grids
+    wanted = frozenset(parse("metric", name) for name in ("psnr", "chosen"))
+    others = grids["others"]["quick"]
+    assert {named[cell] for cell in (*others.cells, *others.truths)} == {wanted}
+    assert {named[cell] for cell in grids["attacks"]["quick"].cells} == {None}
+
+
+@pytest.mark.parametrize("metric", ["psnrr", "test_accuracy"])
+def test_a_metric_that_cells_do_not_have_is_refused(tmp_path: Path, metric: str) -> None:
+    content = deepcopy(CONTENT)
+    content["grids"]["others"]["metrics"] = [metric]
+    with pytest.raises(SpecError, match=rf"grid .others.*metrics.*{metric}"):
+        load(tmp_path, content)

@@ -18,6 +18,7 @@ from jsonschema import Draft7Validator
 from gleak.assessment.assess import prepare
 from gleak.cli.json_schemas import schema_files
 from gleak.core.settings import Settings
+from gleak.metrics.score_table import read_scores
 from gleak.studies.estimate import Plan, jobs
 from gleak.studies.stage_files import StudyPart, table_of
 from gleak.studies.study import load_study
@@ -145,6 +146,13 @@ def test_an_undefended_client_is_exposed(
     page = (folder / "open-report/report.html").read_text()
     assert "5 of 5" in page
     assert page.count('<img src="data:image/png;base64,') == 6
+
+
+@pytest.mark.usefixtures("undefended")
+def test_only_what_the_report_has_is_measured(folder: Path) -> None:
+    (file,) = (folder / "results/artifacts").rglob("best+budget=300/scores.csv")
+    measured = {metric.partition("+")[0] for metric in read_scores([file])["metric"]}
+    assert measured == {"ssim", "success_labels", "perturbation", "chosen", "choice_cost"}
 
 
 def planned(study_file: Path, settings: Settings) -> Plan:

@@ -100,6 +100,13 @@ class AttackSpec(AttackerSpec):
         self.check_observation(observation)
         return [self]
 
+    def keeps_samples(self, observation: Observation) -> bool:
+        """Return True if `best`, where it chose this attack, returns the samples as they are.
+
+        Otherwise they may be polished, and single ones exchanged.
+        """
+        return False
+
     def check_observation(self, observation: Observation) -> None:
         """Raise `IncompatibleError` with the reason why the attack does not suit, a clause."""
         needed = [*sorted(self.grants), *(spec.name for spec in self.knowledge)]

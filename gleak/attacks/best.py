@@ -95,6 +95,9 @@ class Best(AttackSpec):
     drew (`gleak.attacks.shadow_clients`), and the attack is chosen whose worst result on them is
     best.
 
+    Of the signs of a batch's gradients the criterion chooses between attacks, and misleads a
+    search: samples of `activation_pattern` are returned as they are (`AttackSpec.keeps_samples`).
+
     A candidate that explains the update up to rounding ends the search, if at least as many values
     were sent as the samples have.
 
@@ -187,6 +190,9 @@ class Best(AttackSpec):
     def _attacked(self, proposals: Sequence[Proposal], observation: Observation) -> Reconstruction:
         """Run attacks on victims all of which they suit."""
         candidates = self._searched(proposals, observation)
+        for one in proposals:
+            if one.suits and one.attack.keeps_samples(observation):
+                candidates.choose_own(one.attack)
         is_choice = any(one.in_closed_form for one in proposals)
         rows = self._doubtful(candidates)
         if is_choice and len(rows):

@@ -252,6 +252,13 @@ class Candidates:
             near = [place for place, error in known.items() if error <= least]
             self._choose(row, min(near, key=lambda place: listed[place].criterion))
 
+    def choose_own(self, attack: AttackSpec) -> None:
+        """Choose the samples that an attack found, where the best candidate came of them."""
+        for row, listed in enumerate(self.listed):
+            own = [place for place, one in enumerate(listed) if one.attack == str(attack)]
+            if self.chosen[row] in own:
+                self._choose(row, own[0])
+
     def _choose(self, row: int, place: int) -> None:
         one = self.listed[row][place]
         self.converged[row] &= place == self.chosen[row]

@@ -169,6 +169,19 @@ def test_the_candidate_of_least_criterion_is_chosen_whatever_the_order(ensemble:
     assert found.objective[0] == min(one.criterion for one in found.candidates(0))
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_samples_of_an_attack_that_keeps_them_are_not_polished(
+    keeps: bool, ensemble: Ensemble
+) -> None:
+    own = proposing("own", away(0.1))
+    own.keeps_samples = lambda self, observation: keeps
+    ensemble(own)
+    found = Best(budget=50).reconstruct(observed(SMOOTH))
+    first = found.candidates(0)[0]
+    assert (first.attack, first.chosen) == ("own", keeps)
+    assert np.array_equal(found.inputs[0], first.inputs) is keeps
+
+
 def test_members_that_do_not_suit_are_listed_with_the_reason() -> None:
     reasons = {one.attack.name: one.reason for one in Best().proposed(observed(SMOOTH), 8)}
     assert reasons["spear"].startswith("a dense layer with a bias is needed")

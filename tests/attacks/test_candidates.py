@@ -325,3 +325,17 @@ def test_a_search_starts_from_the_candidates_of_the_named_places(
     np.testing.assert_allclose(start, TRUTH[1:] + 0.3, atol=1e-6)
     assert candidates.listed[1][-1].attack == "aono"
     assert candidates.listed[0][-1].reason == "run"
+
+
+def test_the_own_samples_of_an_attack_are_chosen_where_the_best_came_of_them() -> None:
+    candidates, rows = Candidates(Known()), np.arange(2)
+    first, second = parse("attack", "map"), parse("attack", "invertgrad")
+    candidates.consider([str(first)] * 2, "", rows, reconstruction(TRUTH + 0.1))
+    better = TRUTH + np.array([0.01, 0.3], dtype=np.float32)[:, None, None]
+    candidates.consider([str(first)] * 2, "polished", rows, reconstruction(better))
+    worse = TRUTH + np.array([0.4, 0.02], dtype=np.float32)[:, None, None]
+    candidates.consider([str(second)] * 2, "", rows, reconstruction(worse))
+    candidates.choose_own(first)
+    np.testing.assert_array_equal(candidates.best.inputs[0], TRUTH[0] + np.float32(0.1))
+    assert candidates.listed[1][candidates.chosen[1]].attack == str(second)
+    assert not candidates.converged[0]

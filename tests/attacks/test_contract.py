@@ -32,14 +32,11 @@ pytestmark = pytest.mark.usefixtures("random_weights")
 NAMES = sorted(load("attack"))
 SEARCHING = [name for name in NAMES if is_search(parse("attack", name))]
 GUESSING = [*SEARCHING, "blind", "random_noise"]
-SINGLE = {"activation_pattern"}
-"""Attacks on one sample."""
 CASES = [
     (name, modality, size)
     for name in NAMES
     for modality in sorted(load("attack")[name].modalities)
     for size in SIZES
-    if size == 1 or name not in SINGLE
 ]
 PAIRS = [pytest.param(*case, marks=[pytest.mark.slow] if case[2] == 1 else []) for case in CASES]
 STOPPED = {"agic", "cpa", "invertgrad", "spear"}
@@ -53,9 +50,8 @@ def case(cells: TinyCells, modality: str, size: int) -> AttackCase:
 
 @pytest.fixture
 def pair(cells: TinyCells, name: str) -> AttackCase:
-    """Victims of two samples, if an attack takes them, of the first modality that it takes."""
-    size = 1 if name in SINGLE else 2
-    return AttackCase(cells, min(load("attack")[name].modalities), size)
+    """Victims of two samples, of the first modality that an attack takes."""
+    return AttackCase(cells, min(load("attack")[name].modalities), 2)
 
 
 @pytest.mark.parametrize("check", [check_result, check_repeatable, check_single_victim])

@@ -104,12 +104,17 @@ class NaturalImages(Prior):
             return (inputs - MID).flatten(1).square().sum(1) / (2 * SPREAD**2)
         outside = (inputs - inputs.clamp(0, 1)).flatten(1) / EDGE
         samples = inputs.flatten(2)
-        count = max(1, int(BRIGHT * samples.shape[2]))
-        largest = samples.topk(count, 2).values.mean(2, keepdim=True).clamp_min(EDGE) / LEVEL
+        largest = brightness(samples)
         codes = self.images.whitened((samples / largest).flatten(0, 1))
         deviations = (outside, largest.log() / PEAK, codes)
         by_victim = torch.cat([each.reshape(len(inputs), -1) for each in deviations], 1)
         return by_victim.square().sum(1) / 2
+
+
+def brightness(samples: torch.Tensor) -> torch.Tensor:
+    """Compute the mean of the brightest values, relative to the usual one; (..., F) to (..., 1)."""
+    count = max(1, int(BRIGHT * samples.shape[-1]))
+    return samples.topk(count, -1).values.mean(-1, keepdim=True).clamp_min(EDGE) / LEVEL
 
 
 def image_prior(observation: Observation) -> ImagePrior | None:

@@ -31,8 +31,9 @@ CHOSEN, CHOICE_COST = "chosen", "choice_cost"
 """Metrics of the attacks that an ensemble chose, and what its choices cost."""
 GUARANTEES = ("epsilon_rdp", "epsilon_prv", "epsilon_stated", "reconstruction_bound")
 """Metrics of what a defence promises, beside what attacks find."""
-REPORTED = (LABELS, PERTURBATION, CHOSEN, CHOICE_COST, *GUARANTEES)
-"""Metrics of attacks that a report has beside those of the thresholds; no others are computed."""
+REPORTED = (LABELS, PERTURBATION, CHOSEN, CHOICE_COST, "psnr", *GUARANTEES)
+"""Metrics of attacks that a report has beside those of the thresholds, and PSNR, which readers of
+the scores look for; no others are computed."""
 VARIED = "varied_"
 """Start of the name of a grid in which one thing varies."""
 

@@ -34,8 +34,9 @@ from gleak.models.layer_search import find_classifier, layer_of_samples
 UNCERTAIN = (1.0, 0.2, 0.1, 0.05)
 """Deviation within which outputs are compared with zero, relative to that of natural images, in the
 first rounds; the last one in all later ones (training images of CIFAR-10)."""
-ROUNDS, SETTLED = 16, 0.002
-"""Largest number of later rounds, and the share of activities below which changes end them."""
+ROUNDS, SETTLED, GAIN = 16, 0.002, 0.01
+"""Largest number of later rounds, and what ends them: fewer changed activities, as a share, or a
+smaller gain of the logarithm of the posterior, relative to it."""
 ITERATIONS = 40
 """Iterations of each search."""
 FIRST = 0.1
@@ -300,8 +301,10 @@ class Labelled:
     def settled(self, estimate: Estimate) -> Estimate:
         """Improve an estimate until its activities hardly change."""
         for _ in range(ROUNDS):
-            before, estimate = estimate.active, self.improved(estimate, UNCERTAIN[-1])
-            if (before != estimate.active).double().mean() < SETTLED:
+            before, estimate = estimate, self.improved(estimate, UNCERTAIN[-1])
+            changes = (before.active != estimate.active).double().mean()
+            gain = before.improbability - estimate.improbability
+            if changes < SETTLED or gain < GAIN * abs(estimate.improbability):
                 break
         return estimate
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-import numpy as np
-
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.first_layer import (
@@ -19,7 +17,7 @@ from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.noisy_first_layer import FirstLayer
 from gleak.attacks.observation import Observation
-from gleak.attacks.signed_first_layer import SignedBatch, check_two_layers
+from gleak.attacks.signed_first_layer import SignedBatch, check_two_layers, minimised
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -152,21 +150,14 @@ def read_batch(observation: Observation) -> tuple[torch.Tensor, torch.Tensor]:
 
 def most_probable(layer: FirstLayer, prior: ImagePrior, active: torch.Tensor) -> torch.Tensor:
     """Compute the most probable input of a layer by its active neurons, a mask; Shape (1, F)."""
-    from scipy import optimize
-
     signs = torch.where(active, 1.0, -1.0).to(layer.weight)
     directions = prior.coefficients(layer.weight) * prior.variances.sqrt()
     middle = layer.outputs(prior.mean)
     uncertain = UNCERTAIN * directions.norm(dim=1)
 
-    def improbability(codes: np.ndarray) -> tuple[float, np.ndarray]:
-        with torch.enable_grad():
-            point = torch.from_numpy(codes).to(middle).requires_grad_()
-            margins = signs * (directions @ point + middle) / uncertain
-            value = point.square().sum() / 2 - torch.special.log_ndtr(margins).sum()
-            (slope,) = torch.autograd.grad(value, point)
-        return value.item(), slope.cpu().numpy()
+    def improbability(codes: torch.Tensor) -> torch.Tensor:
+        margins = signs * (directions @ codes + middle) / uncertain
+        return codes.square().sum() / 2 - torch.special.log_ndtr(margins).sum()
 
-    start = np.zeros(directions.shape[1])
-    codes = optimize.minimize(improbability, start, jac=True, method="L-BFGS-B").x
-    return prior.coloured(torch.from_numpy(codes).to(middle)[None])
+    codes, _ = minimised(improbability, middle.new_zeros(directions.shape[1]))
+    return prior.coloured(codes[None])

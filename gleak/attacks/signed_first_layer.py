@@ -37,8 +37,8 @@ first rounds; the last one in all later ones (training images of CIFAR-10)."""
 ROUNDS, SETTLED, GAIN = 16, 0.002, 0.01
 """Largest number of later rounds, and what ends them: fewer changed activities, as a share, or a
 smaller gain of the logarithm of the posterior, relative to it."""
-ITERATIONS = 40
-"""Iterations of each search."""
+SEARCH = {"maxiter": 40, "maxcor": 20}
+"""Iterations of each search, and steps that it keeps."""
 FIRST = 0.1
 """Deviation of a neuron's gradient in the first round (see `DEVIATIONS`)."""
 DEVIATIONS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
@@ -59,8 +59,6 @@ DRAWS = 8
 """Number of batches of the prior's images by which labels are counted."""
 PROBIT = 1.702
 """Factor with which the logistic function is about the normal distribution function."""
-MEMORY = 20
-"""Steps that the quasi-Newton search keeps."""
 FLOOR = 1e-3
 """Added to the squared length of a value in all samples, whose logarithm is taken."""
 PROBES = 4
@@ -288,7 +286,7 @@ class Labelled:
             margins = sides * self.batch.outputs(self.batch.prior.coloured(codes)) / doubt
             return codes.square().sum() / 2 + unlikelihood(margins).sum()
 
-        codes, _ = minimised(improbability, torch.zeros_like(estimate.samples))
+        codes, _ = minimised(improbability, torch.zeros_like(estimate.samples), **SEARCH)
         return self.batch.prior.coloured(codes)
 
     def improved(self, estimate: Estimate, uncertain: float) -> Estimate:
@@ -336,7 +334,7 @@ class Labelled:
             return sum(terms, -volume)
 
         start = batch.prior.whitened(estimate.samples)
-        codes, least = minimised(improbability, start)
+        codes, least = minimised(improbability, start, **SEARCH)
         return replace(estimate, samples=bright(batch.prior.coloured(codes)), improbability=least)
 
     def likeliest_deviation(self, estimate: Estimate) -> float:
@@ -402,9 +400,13 @@ def changed(
 
 
 def minimised(
-    improbability: Callable[[torch.Tensor], torch.Tensor], start: torch.Tensor
+    improbability: Callable[[torch.Tensor], torch.Tensor], start: torch.Tensor, **options: int
 ) -> tuple[torch.Tensor, float]:
-    """Minimise a function of codes by L-BFGS; returns those of its start's shape, and its value."""
+    """Minimise a function of codes by SciPy's L-BFGS-B, with its options.
+
+    Returns:
+        The codes, of the start's shape, and the function's value.
+    """
     from scipy import optimize
 
     def evaluated(values: np.ndarray) -> tuple[float, np.ndarray]:
@@ -414,7 +416,6 @@ def minimised(
             (slope,) = torch.autograd.grad(value, point)
         return value.item(), slope.flatten().cpu().numpy()
 
-    options = {"maxiter": ITERATIONS, "maxcor": MEMORY}
     found = optimize.minimize(
         evaluated, start.flatten().cpu().numpy(), jac=True, method="L-BFGS-B", options=options
     )

@@ -143,7 +143,7 @@ class Recorder:
         for cell, key in self._keys_of(grid):
             there = recorded.get(key, set())
             names = {*map(bare, there)}
-            if any(m.name in names and str(m) not in there for m in needed[cell]):
+            if any(m.name in names and not m.is_among(there) for m in needed[cell]):
                 lacking.add(key)
         return _without(table, lacking)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -91,6 +91,10 @@ class ScoreSpec(Spec):
     def weights(self) -> frozenset[str]:
         """Names of the files in the cache of ``torch.hub`` that the metric needs."""
         return frozenset()
+
+    def is_among(self, names: Collection[str]) -> bool:
+        """Return True if scores with metrics of these names have this one."""
+        return str(self) in names
 
 
 class ModelMetricSpec(ScoreSpec):

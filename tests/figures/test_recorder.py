@@ -164,6 +164,12 @@ def test_metrics_that_do_not_suit_a_cell_are_not_sought_again(recorder: Make, tm
     assert [*record(recorder(study, "elsewhere"))] == []
 
 
+def test_a_metric_that_stands_for_several_is_recorded_by_them(recorder: Make, tmp_path: Path):
+    study = with_claim("chosen", tmp_path)
+    [*record(recorder(study, metrics=("chosen+attack=cpl", "chosen+attack=dlg")))]
+    assert [*record(recorder(study, "elsewhere"))] == []
+
+
 def test_other_victims_than_those_of_the_record_are_refused(recorder: Make, tmp_path: Path):
     [*record(recorder())]
     study = with_attack("invertgrad", tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -145,6 +145,12 @@ class Chosen(EnsembleMetric):
             each for own in candidates_in(comparison) for each in own if each.labels is not None
         )
         return [Chosen(attack=name) for name in dict.fromkeys(map(_name, proposed))]
+
+    def is_among(self, names: Collection[str]) -> bool:
+        """Return True if scores have the metric of this attack, of any attack if none is given."""
+        if self.attack:
+            return super().is_among(names)
+        return any(name.partition("+")[0] == self.name for name in names)
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         values = np.full(comparison.victims, np.nan)

@@ -131,6 +131,8 @@ def test_chosen_counts_the_victims_for_which_an_attack_proposed_something(shifte
         measured, {"chosen+attack=cpl": [1.0, 0.0], "chosen+attack=aono": [np.nan, 1.0]}
     )
     assert Chosen(attack="cpl").each(comparison) == [Chosen(attack="cpl")]
+    among = [Chosen(attack=name).is_among(measured) for name in (None, "aono", "spear")]
+    assert among == [True, True, False]
 
 
 @pytest.mark.parametrize("metric", [PsnrHindsight(), SsimHindsight(), ChoiceCost(), Chosen()])

@@ -140,7 +140,7 @@ class Measured:
     @cached_property
     def conditions(self) -> Conditions:
         """Summary of the provenance of all attacks and audits."""
-        return conditions_of(self._every_cell, 1, self.results)
+        return conditions_of([[cell] for cell in self._every_cell], self.results)
 
     @property
     def cpu_seconds(self) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -96,20 +97,20 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
     scores, declared = read_scores([table]), study.grid(grid, scale)
     refused = set(refusals(scores).index)
     cells = [cell for cell in declared.cells if tuple(levels_of(cell).values()) not in refused]
-    conditions = conditions_of(cells, declared.networks, results)
+    conditions = conditions_of([c.repetitions(declared.networks) for c in cells], results)
     save_record(grid, scores, conditions, folder)
     return conditions
 
 
-def conditions_of(cells: Sequence[Cell], networks: int, results: Path) -> Conditions:
+def conditions_of(cells: Sequence[Sequence[Cell]], results: Path) -> Conditions:
     """Summarise the provenance of the last level of each cell; at least one.
 
     Args:
-        cells: the cells.
-        networks: repetitions of the training of each.
+        cells: repetitions of each cell that a run has computed.
         results: folder of the run.
     """
-    made = [LAST_MADE[one.end_kind](one) for cell in cells for one in cell.repetitions(networks)]
+    computed = [*chain.from_iterable(cells)]
+    made = [LAST_MADE[cell.end_kind](cell) for cell in computed]
     facts = [provenance.load(path_of(file, results).parent) for file in made]
     times = sorted(str(fact["time"]) for fact in facts)
     return Conditions(
@@ -121,7 +122,7 @@ def conditions_of(cells: Sequence[Cell], networks: int, results: Path) -> Condit
         ended=times[-1],
         cells=len(cells),
         cpu_hours=round(sum(fact["cpu_seconds"] for fact in facts) / 3600, 3),
-        samples=read_sizes(path_of(file, results) for file in datasets_of_victims(cells)),
+        samples=read_sizes(path_of(file, results) for file in datasets_of_victims(computed)),
     )
 
 

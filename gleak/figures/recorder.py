@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from gleak.core.errors import ArtifactError, DamagedError
+from gleak.core.registry import parse
 from gleak.core.settings import Settings
 from gleak.figures.record_files import (
     SUFFIX,
@@ -109,11 +111,11 @@ class Recorder:
                     if copied := self._copy(grid):
                         yield Progress(grid.name, copied, (), len(self.lacking(grid)))
                     lacking = self.lacking(grid)
-                    if cells := [cell for cell in lacking if (grid.name, cell) not in tried]:
+                    if new := {c: n for c, n in lacking.items() if (grid.name, c) not in tried}:
                         break
                 else:
                     return
-                piece = self._piece(grid, cells)
+                piece = self._piece(grid, new)
                 failed = self._compute(grid, piece, end - time.monotonic())
                 tried |= {(grid.name, cell) for cell in piece}
                 left = len(self.lacking(grid))
@@ -122,13 +124,19 @@ class Recorder:
     def _grid(self, name: str) -> Grid:
         return self.study.grid(name, self.settings.scale)
 
-    def lacking(self, grid: Grid) -> list[Cell]:
+    def lacking(self, grid: Grid) -> dict[Cell, list[int]]:
         """Return the cells of a grid whose scores are not recorded, in the order of the study.
 
-        Those that lack a metric which figures and claims need are among them.
+        Those that lack a metric which figures and claims need are among them, and those of fewer
+        networks than the grid has.
+
+        Returns:
+            Of each cell the numbers of the networks that the record lacks, from 0.
         """
-        known = _cells_in(self._whole(grid))
-        return [cell for cell in grid.cells if _key(levels_of(cell)) not in known]
+        known = _networks_in(self._whole(grid))
+        every = {*range(grid.networks)}
+        lacking = {cell: sorted(every - known[_key(levels_of(cell))]) for cell in grid.cells}
+        return {cell: numbers for cell, numbers in lacking.items() if numbers}
 
     def _whole(self, grid: Grid) -> pd.DataFrame:
         """Return the recorded scores of the cells that have the metrics the study needs.
@@ -217,28 +225,24 @@ class Recorder:
         joined = before.and_those_of(facts) if before else facts
         save_record(grid.name, in_order(tables), joined, self.folder)
 
-    def _piece(self, grid: Grid, cells: Iterable[Cell]) -> list[Cell]:
-        """Return the first cells, which together take `PIECE` seconds."""
-        piece: list[Cell] = []
+    def _piece(self, grid: Grid, lacking: Mapping[Cell, Sequence[int]]) -> dict[Cell, list[Cell]]:
+        """Return the first cells, which together take `PIECE` seconds, with what they lack."""
+        piece: dict[Cell, list[Cell]] = {}
         seconds, machine = 0.0, Machine()
-        for cell in cells:
-            made = _scores(grid, cell)
+        for cell, numbers in lacking.items():
+            piece[cell] = _repeated(grid, cell, numbers)
+            made = [*map(scores_of, piece[cell])]
             seconds += sum(job.seconds(machine) for job in jobs(made, self.settings))
-            piece.append(cell)
             if seconds >= PIECE:
                 break
         return piece
 
-    def _compute(self, grid: Grid, piece: Sequence[Cell], seconds: float) -> list[Path]:
+    def _compute(
+        self, grid: Grid, piece: Mapping[Cell, Sequence[Cell]], seconds: float
+    ) -> list[Path]:
         """Compute cells and append those that are finished; return the files that are missing."""
         known = self._whole(grid)
-        controls = _controls(piece, known, grid)
-        attacked = [cell for cell in piece if cell.end == "attack"]
-        truths = {cell.upto("defense") for cell in attacked} & {*grid.truths}
-        made = {_key(levels_of(cell)): _scores(grid, cell) for cell in [*controls, *piece]}
-        lacking = {_key(levels_of_truth(cell)): cell for cell in truths}
-        for key in lacking.keys() - _cells_in(known):
-            made[key] = [Made("score_truth", "scores", lacking[key])]
+        made = self._made(grid, piece, known)
         path = partial(path_of, results=self.settings.results_dir)
         files = {key: [*map(path, several)] for key, several in made.items()}
         end = time.monotonic() + seconds
@@ -246,17 +250,37 @@ class Recorder:
             self.workflow.make([file for several in files.values() for file in several], seconds)
         finally:
             done = {key for key, several in files.items() if all(map(Path.is_file, several))}
-            computed = [cell for cell in piece if _key(levels_of(cell)) in done]
+            computed = [each for cell, each in piece.items() if _key(levels_of(cell)) in done]
             if computed:
                 scores = read_scores(file for key in done for file in files[key])
                 rows = join_networks(scores, grid.networks)
                 _check_victims(rows, known, self.settings.data_dir)
-                there = _cells_in(known)
-                facts = conditions_of(computed, grid.networks, self.settings.results_dir)
-                self._append(grid, _without(rows, there), facts)
+                facts = conditions_of(computed, self.settings.results_dir)
+                self._append(grid, _added(rows, known), facts)
         if time.monotonic() >= end:
             return []
         return [file for several in files.values() for file in several if not file.is_file()]
+
+    def _made(
+        self, grid: Grid, piece: Mapping[Cell, Sequence[Cell]], known: pd.DataFrame
+    ) -> dict[Levels, list[Made]]:
+        """Return the scores of cells, of controls that are recorded, and of truths that are not."""
+        recorded = _networks_in(known)
+        made = {
+            _key(levels_of(cell)): [*map(scores_of, _repeated(grid, cell, recorded[key]))]
+            for cell in _controls(piece, known, grid)
+            for key in [_key(levels_of(cell))]
+        }
+        for cell, lacking in piece.items():
+            key = _key(levels_of(cell))
+            made[key] = [*made.get(key, ()), *map(scores_of, lacking)]
+        attacked = [cell for cell in piece if cell.end == "attack"]
+        truths = {cell.upto("defense") for cell in attacked} & {*grid.truths}
+        for cell in truths:
+            key = _key(levels_of_truth(cell))
+            if key not in recorded:
+                made[key] = [Made("score_truth", "scores", cell)]
+        return made
 
 
 def _key(levels: Mapping[str, str]) -> Levels:
@@ -316,5 +340,26 @@ def _check_victims(computed: pd.DataFrame, known: pd.DataFrame, data_dir: Path) 
         )
 
 
-def _scores(grid: Grid, cell: Cell) -> list[Made]:
-    return [*map(scores_of, cell.repetitions(grid.networks))]
+def _repeated(grid: Grid, cell: Cell, numbers: Collection[int]) -> list[Cell]:
+    """Return the repetitions of a cell on the networks of a grid with these numbers."""
+    every = enumerate(cell.repetitions(grid.networks))
+    return [one for number, one in every if number in numbers]
+
+
+def _networks_in(table: pd.DataFrame) -> dict[Levels, set[int]]:
+    """Return the networks whose victims each cell has; empty for other cells."""
+    found: dict[Levels, set[int]] = defaultdict(set)
+    for levels, numbers in table.groupby(CELL)["victim"]:
+        key = tuple(map(str, levels))
+        client = dict(zip(CELL, key, strict=True))["client"]
+        found[key] = {*(numbers // (parse("client", client).victims if client else 1))}
+    return found
+
+
+def _added(computed: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells with victims that the record lacks, with those that it has of them."""
+    rows = [pd.MultiIndex.from_frame(table[[*CELL, "victim"]]) for table in (computed, known)]
+    new = computed[~rows[0].isin(rows[1])]
+    grown = _cells_in(new)
+    kept = pd.Series([key in grown for key in _keys(known)], known.index, dtype=bool)
+    return pd.concat([known[kept], new])

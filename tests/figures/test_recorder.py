@@ -83,6 +83,16 @@ def with_attack(attack: str, tmp_path: Path, grid: str = "attacks") -> Study:
     return load_study(file)
 
 
+def with_networks(networks: int, tmp_path: Path) -> Study:
+    """The study with clients of several networks."""
+    content = yaml.safe_load(DECLARED.read_text())
+    content["grids"]["attacks"]["networks"] = networks
+    content["figures"], content["expect"] = {}, []
+    file = tmp_path / "study.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return load_study(file)
+
+
 def with_claim(metric: str, tmp_path: Path) -> Study:
     """The study with a claim about a metric alone."""
     content = yaml.safe_load(DECLARED.read_text())
@@ -168,6 +178,30 @@ def test_a_metric_that_stands_for_several_is_recorded_by_them(recorder: Make, tm
     study = with_claim("chosen", tmp_path)
     [*record(recorder(study, metrics=("chosen+attack=cpl", "chosen+attack=dlg")))]
     assert [*record(recorder(study, "elsewhere"))] == []
+
+
+def test_a_record_grows_by_networks(recorder: Make, tmp_path: Path):
+    [*record(recorder(with_networks(2, tmp_path), errors={"dlg": 0.1}))]
+    study = with_networks(3, tmp_path)
+    grown = recorder(study, "elsewhere", errors={"cpl": 0.2, "dlg": 0.3})
+    (done,) = record(grown)
+    assert (done.added, done.left) == (3, 0)
+    assert sorted(grown.workflow.made) == ["blind"] * 3 + ["cpl", "dlg"]
+    after = recorded(grown)
+    errors = after[after["metric"] == "mse"].groupby("attack")["value"].agg(list)
+    assert errors["cpl"] == [0.5] * 4 + [0.2] * 2
+    assert errors["dlg"] == [0.1] * 4 + [0.3] * 2
+    facts = read_conditions(grown.folder)["attacks"]
+    assert (facts.cells, facts.cpu_hours) == (3, 9 * FACTS["cpu_seconds"] / 3600)
+    assert [*record(recorder(study, "again"))] == []
+
+
+def test_networks_with_other_victims_than_the_record_are_refused(recorder: Make, tmp_path: Path):
+    [*record(recorder(with_networks(2, tmp_path)))]
+    other = recorder(with_networks(3, tmp_path), "elsewhere", errors={"blind": 0.7})
+    with pytest.raises(ArtifactError, match="the clients have other samples"):
+        [*record(other)]
+    assert len(recorded(other)["victim"].unique()) == 4
 
 
 def test_other_victims_than_those_of_the_record_are_refused(recorder: Make, tmp_path: Path):

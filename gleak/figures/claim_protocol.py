@@ -48,7 +48,8 @@ def _changed(level: str, spec: Spec, names: AxisLabels, paper: AxisLabels) -> li
     theirs = names.substituted.get(level, {}).get(spec) or _counterpart(spec, paper.axes[level])
     label = names.label(level, spec)
     if theirs is None:
-        return [f"{label}, which the paper does not have"]
+        told = _differing_from_all(spec, paper.axes[level], f"{level} ")
+        return told or [f"{label}, which the paper does not have"]
     if theirs.name != spec.name:
         named = paper.label(level, theirs)
         told = [f"{spec if label == named else label} for {named}"]
@@ -69,6 +70,17 @@ def _differing(spec: Spec, theirs: Spec, prefix: str) -> list[str]:
             found += _differing(ours, other, f"{key} ")
         else:
             found.append(f"{prefix}{key} {format_value(ours)} for {format_value(other)}")
+    return found
+
+
+def _differing_from_all(spec: Spec, theirs: Iterable[Spec], prefix: str) -> list[str]:
+    """Return the fields in which a spec differs from all of its name; none if there is none."""
+    alike, found = [other for other in theirs if other.name == spec.name], []
+    for key in type(spec).model_fields if alike else ():
+        ours, others = getattr(spec, key), [getattr(other, key) for other in alike]
+        if ours not in others and key not in NUMBERS:
+            told = " or ".join(dict.fromkeys(map(format_value, others)))
+            found.append(f"{prefix}{key} {format_value(ours)} for {told}")
     return found
 
 

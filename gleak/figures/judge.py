@@ -221,6 +221,13 @@ class Judged:
     paper: Grid
     metric: str
 
+    @property
+    def chosen(self) -> list[str]:
+        """Levels at which the paper's grid has several values and the claim names none."""
+        names = self.paper.names
+        named = frozenset[str]().union(*map(names.together, self.claim.where))
+        return [level for level in names.varying(self.paper.cells) if level not in named]
+
     def changes(self, cells: Sequence[Cell | None]) -> dict[str, list[str]]:
         """Return what was changed of the paper's protocol in some cells."""
         there = [cell for cell in cells if cell is not None]
@@ -249,7 +256,8 @@ def _verdicts(
         findings = find_leaks(grid.gates, metric, measured.all, names)
     along, _ = claim.compared
     varying = names.varying([cell for cells in groups for cell in cells])
-    heading = [level for level in varying if level not in names.together(along)]
+    shown = {*varying, *judged.chosen} - names.together(along)
+    heading = [level for level in names.axes if level in shown]
     for cells in groups:
         labels, compared = find_compared(claim, cells, names)
         papers = [

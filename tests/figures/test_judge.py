@@ -90,6 +90,27 @@ def test_every_group_has_its_verdict(judge: Callable[..., pd.DataFrame]):
     assert table["n"].tolist() == [8, 8]
 
 
+def test_a_group_tells_the_only_one_of_the_papers_values(
+    tmp_path: Path, scored: Scored, write: WriteScores
+):
+    quick = {"dataset": "digits", "proxy_for": {"digits": "mnist"}}
+    compared = {"along": "attack", "order": ["cpl", "dlg"]}
+    where = {"dataset": "mnist", "defense": "none"}
+    study = make_study(tmp_path, [compared, {**compared, "where": where}], quick=quick)
+    tables = [
+        scored("iterations", list(speed + VICTIMS), dataset="digits", attack=attack, defense=noise)
+        for attack, speed in (("cpl", 10.0), ("dlg", 20.0))
+        for noise in ("none", "gaussian")
+    ]
+    path = write("scores/attacks.csv", *tables)
+    table = judge_study(study, "quick", {"attacks": path}, tmp_path)
+    assert table["group"].tolist() == [
+        "digits (for mnist), none",
+        "digits (for mnist), gaussian",
+        "",
+    ]
+
+
 def test_where_names_what_a_stand_in_stands_for(judge: Callable[..., pd.DataFrame]):
     table = judge({"where": {"dataset": "mnist", "attack": "cpl"}, "at_most": 10.5, **OWN})
     assert table[["group", "measured", "verdict"]].to_numpy().tolist() == [

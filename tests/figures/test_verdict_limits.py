@@ -110,6 +110,25 @@ def test_other_clients_are_told_with_what_they_have_in_common(judge_values: Judg
     assert row["protocol"] == "fedsgd for fedavg; client batch_size 1 for 16"
 
 
+@pytest.mark.parametrize(
+    ("model", "protocol"),
+    [
+        ("lenet+dropout=0.1", "model activation sigmoid for tanh or relu; model dropout 0.1 for 0"),
+        ("mlp", "mlp, which the paper does not have"),
+    ],
+)
+def test_a_spec_unlike_all_of_the_papers_is_told_by_its_fields(
+    tmp_path: Path, scored: Scored, write: WriteScores, model: str, protocol: str
+):
+    axes = {"dataset": "mnist", "defense": "none", "attack": "cpl", "controls": []}
+    axes |= {"model": ["lenet+activation=tanh", "lenet+activation=relu"], "quick": {"model": model}}
+    study = make_study(tmp_path, [{"metric": "success_labels", "at_least": 0.4}], **axes)
+    (row,) = study.grid("attacks", "quick").scored
+    path = write("s.csv", scored("success_labels", [1.0] * 60, **row))
+    table = judge_study(study, "quick", {"attacks": path}, tmp_path)
+    assert table["protocol"].tolist() == [protocol]
+
+
 def test_why_a_published_number_is_incomparable_is_part_of_the_protocol(judge_values: Judge):
     row = judge_values({"at_least": 0.4}, [1.0] * 60, paper="0.5", incomparable="on a ResNet20")
     assert (row["protocol"], row["paper"]) == ("on a ResNet20", "–")

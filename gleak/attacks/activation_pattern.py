@@ -10,6 +10,7 @@ from gleak.attacks.base import LABELS, AttackSummary
 from gleak.attacks.first_layer import (
     DenseFirstAttack,
     classifier_scores,
+    dense_classifier,
     exact_reconstruction,
 )
 from gleak.attacks.matching.distances import SignCell
@@ -25,7 +26,6 @@ from gleak.core.registry import register
 from gleak.data.base import DatasetSpec
 from gleak.data.natural_images import ImagePrior
 from gleak.models.base import ModelSpec
-from gleak.models.layer_search import find_classifier
 from gleak.runtime.seeding import torch_stream
 
 UNCERTAIN = 1.0
@@ -88,8 +88,7 @@ class ActivationPattern(DenseFirstAttack):
     def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of weights and biases of the layer and of a dense classifier."""
         names = super().reads(model, input_shape) or frozenset()
-        probe = next(model.parameters()).new_zeros(1, *input_shape)
-        classifier = find_classifier(model, input_shape, model(probe).shape[1])
+        classifier = dense_classifier(model, input_shape)
         return names if classifier.weight is None else names | {classifier.weight}
 
     def check_observation(self, observation: Observation) -> None:

@@ -24,7 +24,7 @@ from gleak.core.registry import register
 from gleak.data.base import DatasetSpec
 from gleak.models.base import ModelSpec
 from gleak.models.differentiation import penalties, sample_losses, smoothed
-from gleak.models.layer_search import find_classifier, layer_of_samples
+from gleak.models.layer_search import Classifier, find_classifier, layer_of_samples
 
 ALL = slice(None)
 LEAST_ERROR = 1e-15
@@ -67,15 +67,23 @@ def read_inputs(
     return weight.take_along_dim(chosen[..., None], 1) / bias.take_along_dim(chosen, 1)[..., None]
 
 
+def dense_classifier(model: torch.nn.Module, input_shape: tuple[int, ...]) -> Classifier:
+    """Return the dense classifier of a model that takes samples of a shape.
+
+    Raises:
+        IncompatibleError: the model has no dense classifier.
+    """
+    probe = next(model.parameters()).new_zeros(1, *input_shape)
+    return find_classifier(model, input_shape, model(probe).shape[1])
+
+
 def label_parameters(model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
     """Return the name of the parameter that gives labels: the classifier's bias, else its weight.
 
     Raises:
         IncompatibleError: the model has no dense classifier.
     """
-    probe = next(model.parameters()).new_zeros(1, *input_shape)
-    classifier = find_classifier(model, input_shape, model(probe).shape[1])
-    return frozenset(parameters_of_labels(classifier)[:1])
+    return frozenset(parameters_of_labels(dense_classifier(model, input_shape))[:1])
 
 
 def classifier_scores(observation: Observation) -> torch.Tensor:

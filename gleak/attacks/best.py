@@ -90,6 +90,10 @@ class Best(AttackSpec):
     Of a batch of which a part of the values was sent, the most probable samples are searched from
     the candidate of every attack in closed form.
 
+    Of updates whose largest values were sent, those candidates are unlikely of which other values
+    would have been among them (`gleak.attacks.matching.unsent_values`). If attacks in closed form
+    suit, this decides between their candidates and those of searches.
+
     Where noise or rounding hides most of a batch's update, the criterion can be misled: the search
     explains noise. Then the same is done for shadow clients of each, whose samples the attacker
     drew (`gleak.attacks.shadow_clients`), and the attack is chosen whose worst result on them is
@@ -194,6 +198,8 @@ class Best(AttackSpec):
             if one.suits and one.attack.keeps_samples(observation):
                 candidates.choose_own(one.attack)
         is_choice = any(one.in_closed_form for one in proposals)
+        if is_choice and candidates.posterior.problem.sent:
+            candidates.count_unsent()
         rows = self._doubtful(candidates)
         if is_choice and len(rows):
             self._choose_by_shadows(proposals, candidates, rows)

@@ -220,6 +220,30 @@ def test_evaluations_of_all_attacks_are_added() -> None:
     assert [one.evaluations for one in result.candidates(1)] == [4, 20, 0]
 
 
+def test_what_was_not_sent_is_added_to_the_criterion_that_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def added(posterior: Known, inputs: np.ndarray, labels: np.ndarray) -> float:
+        assert inputs.shape[0] == labels.shape[0] == len(posterior.rows) == 1
+        return 1e5 if posterior.rows == [0] and inputs[0, 0, 0] < 0.045 else 1.0
+
+    monkeypatch.setattr(candidates, "unsent_criterion", added)
+    found = candidates_of()
+    found.note(parse("attack", "aono"), "does not suit")
+    for name, error in (("a", 0.05), ("b", 0.04)):
+        found.consider([name] * 2, "run", BOTH, reconstruction(TRUTH + np.float32(error)))
+    before = [[one.criterion for one in listed] for listed in found.listed]
+    found.count_unsent()
+    result = found.reconstruction()
+    for victim, (name, more) in enumerate([("a", [1.0, 1e5]), ("b", [1.0, 1.0])]):
+        (chosen,) = [one.attack for one in result.candidates(victim) if one.chosen]
+        assert chosen == name
+        after = [one.criterion for one in found.listed[victim]]
+        np.testing.assert_allclose(np.subtract(after, before[victim]), [np.nan, *more])
+    np.testing.assert_allclose(result.inputs[0], TRUTH[0] + 0.05)
+    np.testing.assert_allclose(result.inputs[1], TRUTH[1] + 0.04)
+
+
 @pytest.mark.parametrize(("is_determined", "open_victims"), [(True, [1]), (False, [0, 1])])
 def test_victims_are_open_until_all_that_was_sent_is_explained(
     is_determined: bool, open_victims: list[int]

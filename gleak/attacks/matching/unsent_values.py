@@ -1,4 +1,4 @@
-"""What values tell that a client did not send because others are larger (`topk`, `threshold`).
+"""Likelihood of values that were not sent because others are larger (`topk`, `threshold`).
 
 They are smaller than all that were sent: a censored observation, as in Tobin's regression (1958).
 The criterion of the search does not count them (docs/results/best.md), but that of the choice

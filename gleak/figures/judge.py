@@ -222,7 +222,7 @@ class Judged:
     metric: str
 
     @property
-    def chosen(self) -> list[str]:
+    def unnamed_levels(self) -> list[str]:
         """Levels at which the paper's grid has several values and the claim names none."""
         names = self.paper.names
         named = frozenset[str]().union(*map(names.together, self.claim.where))
@@ -256,7 +256,7 @@ def _verdicts(
         findings = find_leaks(grid.gates, metric, measured.all, names)
     along, _ = claim.compared
     varying = names.varying([cell for cells in groups for cell in cells])
-    shown = {*varying, *judged.chosen} - names.together(along)
+    shown = {*varying, *judged.unnamed_levels} - names.together(along)
     heading = [level for level in names.axes if level in shown]
     for cells in groups:
         labels, compared = find_compared(claim, cells, names)

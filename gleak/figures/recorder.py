@@ -265,12 +265,10 @@ class Recorder:
         self, grid: Grid, piece: Mapping[Cell, Sequence[Cell]], known: pd.DataFrame
     ) -> dict[Levels, list[Made]]:
         """Return the scores of cells, of controls that are recorded, and of truths that are not."""
-        recorded = _networks_in(known)
-        made = {
-            _key(levels_of(cell)): [*map(scores_of, _repeated(grid, cell, recorded[key]))]
-            for cell in _controls(piece, known, grid)
-            for key in [_key(levels_of(cell))]
-        }
+        recorded, made = _networks_in(known), dict[Levels, list[Made]]()
+        for cell in _controls(piece, known, grid):
+            key = _key(levels_of(cell))
+            made[key] = [*map(scores_of, _repeated(grid, cell, recorded[key]))]
         for cell, lacking in piece.items():
             key = _key(levels_of(cell))
             made[key] = [*made.get(key, ()), *map(scores_of, lacking)]
@@ -360,6 +358,4 @@ def _added(computed: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     """Return the cells with victims that the record lacks, with those that it has of them."""
     rows = [pd.MultiIndex.from_frame(table[[*CELL, "victim"]]) for table in (computed, known)]
     new = computed[~rows[0].isin(rows[1])]
-    grown = _cells_in(new)
-    kept = pd.Series([key in grown for key in _keys(known)], known.index, dtype=bool)
-    return pd.concat([known[kept], new])
+    return pd.concat([_without(known, _cells_in(known) - _cells_in(new)), new])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -77,29 +78,27 @@ def with_attack(attack: str, tmp_path: Path, grid: str = "attacks") -> Study:
     content = yaml.safe_load(DECLARED.read_text())
     changed = content["grids"][grid] = content["grids"]["attacks"]
     changed["attack"].append(attack)
-    content["figures"], content["expect"] = {}, []
-    file = tmp_path / "study.yaml"
-    file.write_text(yaml.safe_dump(content))
-    return load_study(file)
+    return declared(content, tmp_path)
 
 
 def with_networks(networks: int, tmp_path: Path) -> Study:
     """The study with clients of several networks."""
     content = yaml.safe_load(DECLARED.read_text())
     content["grids"]["attacks"]["networks"] = networks
-    content["figures"], content["expect"] = {}, []
-    file = tmp_path / "study.yaml"
-    file.write_text(yaml.safe_dump(content))
-    return load_study(file)
+    return declared(content, tmp_path)
 
 
 def with_claim(metric: str, tmp_path: Path) -> Study:
     """The study with a claim about a metric alone."""
-    content = yaml.safe_load(DECLARED.read_text())
     claim = {"id": "c", "grid": "attacks", "metric": metric, "at_least": 0.5}
-    content["figures"], content["expect"] = {}, [{**claim, "claim": "c", "source": "ours"}]
+    content = yaml.safe_load(DECLARED.read_text())
+    return declared(content, tmp_path, {**claim, "claim": "c", "source": "ours"})
+
+
+def declared(content: dict[str, Any], tmp_path: Path, *claims: dict[str, Any]) -> Study:
+    """The study of a file's content without figures, and with these claims alone."""
     file = tmp_path / "study.yaml"
-    file.write_text(yaml.safe_dump(content))
+    file.write_text(yaml.safe_dump({**content, "figures": {}, "expect": [*claims]}))
     return load_study(file)
 
 

@@ -75,11 +75,9 @@ def unsent_criterion(posterior: Posterior, inputs: np.ndarray, labels: np.ndarra
     problem = posterior.problem
     if not problem.sent or posterior.observation.protocol.clipping is not None:
         return 0.0
-    gradients, masks = posterior.gradients(inputs, labels), problem.sent
-    sent = {
-        name: (problem.observed[name].flatten()[mask.flatten() > 0], mask.flatten() > 0)
-        for name, mask in masks.items()
-    }
+    gradients = posterior.gradients(inputs, labels)
+    masks = {name: mask.flatten() > 0 for name, mask in problem.sent.items()}
+    sent = {name: (problem.observed[name].flatten()[mask], mask) for name, mask in masks.items()}
     censored = [*_censored(gradients, sent)]
     if not censored:
         return 0.0

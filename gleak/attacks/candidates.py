@@ -12,7 +12,7 @@ import numpy as np
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.matching.posterior import Posterior
-from gleak.attacks.matching.unsent_values import unsent_criterion
+from gleak.attacks.matching.unsent_values import unsent_values
 from gleak.core.errors import GleakError, StoppedError
 
 EXPLAINED = 1e-9
@@ -254,16 +254,25 @@ class Candidates:
             self._choose(row, min(near, key=lambda place: listed[place].criterion))
 
     def count_unsent(self) -> None:
-        """Add what values that were not sent tell to the criteria, and choose again by these."""
+        """Add what values that were not sent tell to the criteria, and choose again by these.
+
+        They tell nothing where the samples of least criterion say that they were left out at
+        random.
+        """
         for row, listed in enumerate(self.listed):
             posterior = self.posterior.keep(np.array([row]))
-            for place, one in enumerate(listed):
-                if one.inputs is not None and one.labels is not None:
-                    added = unsent_criterion(posterior, one.inputs[None], one.labels[None])
-                    listed[place] = replace(one, criterion=one.criterion + added)
+            unsent = {
+                place: unsent_values(posterior, one.inputs[None], one.labels[None])
+                for place, one in enumerate(listed)
+                if one.inputs is not None and one.labels is not None
+            }
+            if self.chosen[row] not in unsent or not unsent[self.chosen[row]].by_size:
+                continue
+            for place, values in unsent.items():
+                one = listed[place]
+                listed[place] = replace(one, criterion=one.criterion + values.added)
             known = [place for place, one in enumerate(listed) if np.isfinite(one.criterion)]
-            if known:
-                self._choose(row, min(known, key=lambda place: listed[place].criterion))
+            self._choose(row, min(known, key=lambda place: listed[place].criterion))
 
     def choose_own(self, attack: AttackSpec) -> None:
         """Choose the samples that an attack found, where the best candidate came of them."""

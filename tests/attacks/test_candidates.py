@@ -24,6 +24,7 @@ from gleak.attacks.candidates import (
     filled,
     join_samples,
 )
+from gleak.attacks.matching.unsent_values import Unsent
 from gleak.core.errors import GleakError
 from gleak.core.registry import parse
 
@@ -223,11 +224,12 @@ def test_evaluations_of_all_attacks_are_added() -> None:
 def test_what_was_not_sent_is_added_to_the_criterion_that_decides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def added(posterior: Known, inputs: np.ndarray, labels: np.ndarray) -> float:
+    def added(posterior: Known, inputs: np.ndarray, labels: np.ndarray) -> Unsent:
         assert inputs.shape[0] == labels.shape[0] == len(posterior.rows) == 1
-        return 1e5 if posterior.rows == [0] and inputs[0, 0, 0] < 0.045 else 1.0
+        much = posterior.rows == [0] and inputs[0, 0, 0] < 0.045
+        return Unsent(added=1e5 if much else 1.0, larger=0)
 
-    monkeypatch.setattr(candidates, "unsent_criterion", added)
+    monkeypatch.setattr(candidates, "unsent_values", added)
     found = candidates_of()
     found.note(parse("attack", "aono"), "does not suit")
     for name, error in (("a", 0.05), ("b", 0.04)):
@@ -242,6 +244,23 @@ def test_what_was_not_sent_is_added_to_the_criterion_that_decides(
         np.testing.assert_allclose(np.subtract(after, before[victim]), [np.nan, *more])
     np.testing.assert_allclose(result.inputs[0], TRUTH[0] + 0.05)
     np.testing.assert_allclose(result.inputs[1], TRUTH[1] + 0.04)
+
+
+def test_what_was_not_sent_does_not_count_where_the_best_samples_say_that_it_is_missing_at_random(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def added(posterior: Known, inputs: np.ndarray, labels: np.ndarray) -> Unsent:
+        error = (inputs - TRUTH[posterior.rows]).mean()
+        return Unsent(added=1e5, larger=float(error < 0.045))
+
+    monkeypatch.setattr(candidates, "unsent_values", added)
+    found = candidates_of()
+    for name, error in (("a", 0.05), ("b", 0.04)):
+        found.consider([name] * 2, "run", BOTH, reconstruction(TRUTH + np.float32(error)))
+    before = [[one.criterion for one in listed] for listed in found.listed]
+    found.count_unsent()
+    assert [[one.criterion for one in listed] for listed in found.listed] == before
+    assert found.chosen.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(("is_determined", "open_victims"), [(True, [1]), (False, [0, 1])])

@@ -3,12 +3,12 @@
 They are smaller than all that were sent: a censored observation, as in Tobin's regression (1958).
 The criterion of the search does not count them (docs/results/best.md), but that of the choice
 between candidates does: samples that fill in what was not sent may be too bright to be left out.
+A server is not told why values are missing: the samples of least criterion tell.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,10 @@ from gleak.attacks.matching.distances import ROUNDING
 from gleak.attacks.matching.posterior import Posterior
 from gleak.core.lazy import torch
 
-BY_CHANCE = 1e-6
-"""Probability that values at random positions are all so large, below which they are the largest.
-"""
 STEPS = np.geomspace(1, 300, 20)
 """Sizes of the noise that are tried, relative to that of the values that were sent."""
+WRONG = 1e-3
+"""Probability of any size for a value that was not sent, which samples have made up."""
 BINS = 4096
 
 
@@ -33,10 +32,14 @@ class Censored:
         distances: from the least magnitude that was sent down to theirs, negative beyond it;
             Shape (K).
         counts: numbers of values at these distances; Shape (K).
+        larger: number of values beyond the least magnitude that was sent.
+        smaller: number of the others that are not zero.
     """
 
     distances: torch.Tensor
     counts: torch.Tensor
+    larger: int
+    smaller: int
 
     @classmethod
     def of(cls, magnitudes: torch.Tensor, least: torch.Tensor) -> Censored:
@@ -47,25 +50,49 @@ class Censored:
         below = bound * (torch.arange(BINS, device=counts.device) + 0.5) / BINS
         distances = torch.cat([least - beyond, least - below])
         counts = torch.cat([torch.ones_like(beyond), counts])
-        return cls(distances.double(), counts.double())
+        larger = len(beyond)
+        smaller = int(magnitudes.count_nonzero()) - larger
+        return cls(distances.double(), counts.double(), larger, smaller)
 
     def unlikelihood(self, size: float) -> float:
-        """Compute minus the logarithm of their probability in normal noise of a size."""
-        return float(-(self.counts * torch.special.log_ndtr(self.distances / size)).sum())
+        """Compute minus the logarithm of their probability, in normal noise of a size or wrong."""
+        normal = torch.special.log_ndtr(self.distances / size) + math.log1p(-WRONG)
+        either = normal.logaddexp(normal.new_tensor(math.log(WRONG)))
+        return float(-(self.counts * either).sum())
 
 
-def unsent_criterion(posterior: Posterior, inputs: np.ndarray, labels: np.ndarray) -> float:
-    """Compute what the values that were not sent add to the criterion of one victim's samples.
+@dataclass(frozen=True)
+class Unsent:
+    """How well one victim's samples explain which values were not sent.
+
+    Args:
+        added: to the criterion of the samples, in nats, if values were left out by their size.
+        larger: share of those that were not sent and are not zero whose gradient is larger than the
+            least value of their parameter that was sent; nearly 1 if they were left out at random.
+    """
+
+    added: float = 0.0
+    larger: float = 1.0
+
+    @property
+    def by_size(self) -> bool:
+        """True if the samples say of most values that they were left out by their size."""
+        return self.larger < 0.5
+
+
+def unsent_values(posterior: Posterior, inputs: np.ndarray, labels: np.ndarray) -> Unsent:
+    """Compute how well samples explain the values that were not sent.
 
     With the M values that were sent, of squared error r, the values k that were not, at a gradient
-    g, and the least magnitude t of the values of their parameter that were sent,
+    g, the least magnitude t of the values of their parameter that were sent, and w of `WRONG`, they
+    add
 
-        min_s (M log(s) + r / 2 s^2 - sum_k log Phi((t - |g_k|) / s)) - min_s (M log(s) + r / 2 s^2)
+        min_s (N(s) - sum_k log((1 - w) Phi((t - |g_k|) / s) + w)) - min_s N(s),
+        N(s) = M log(s) + r / 2 s^2,
 
-    in nats, for noise of at least the size that is left of what was sent. Parameters count whose
-    values were chosen by their size, as those that were sent tell: in a random mask they would all
-    be so large with a probability below `BY_CHANCE`. 0 if clients multiply what they send by an
-    unknown factor.
+    for noise of at least the size that is left of what was sent. Without w, samples that explain
+    what was sent exactly and a few of the other values not at all would lose to worse ones. Values
+    tell nothing of clients that multiply what they send by an unknown factor.
 
     Args:
         posterior: of one victim.
@@ -74,18 +101,20 @@ def unsent_criterion(posterior: Posterior, inputs: np.ndarray, labels: np.ndarra
     """
     problem = posterior.problem
     if not problem.sent or posterior.observation.protocol.clipping is not None:
-        return 0.0
+        return Unsent()
     gradients = posterior.gradients(inputs, labels)
     masks = {name: mask.flatten() > 0 for name, mask in problem.sent.items()}
-    sent = {name: (problem.observed[name].flatten()[mask], mask) for name, mask in masks.items()}
-    censored = [*_censored(gradients, sent)]
-    if not censored:
-        return 0.0
-    count = sum(len(values) for values, _ in sent.values())
-    power = sum(float(values.square().sum()) for values, _ in sent.values())
+    sent = {name: problem.observed[name].flatten()[mask] for name, mask in masks.items()}
+    found = {name: gradients[name].flatten() for name in masks}
+    censored = [
+        Censored.of(found[name][~mask].abs(), sent[name].abs().min())
+        for name, mask in masks.items()
+        if mask.any() and not mask.all()
+    ]
+    count = sum(map(len, sent.values()))
+    power = sum(float(values.square().sum()) for values in sent.values())
     error = ROUNDING * power + sum(
-        float((values - gradients[name].flatten()[mask]).square().sum())
-        for name, (values, mask) in sent.items()
+        float((values - found[name][masks[name]]).square().sum()) for name, values in sent.items()
     )
     least = math.sqrt(error / count)
     own = [count * (math.log(step) + 1 / (2 * step**2)) for step in STEPS]
@@ -93,21 +122,6 @@ def unsent_criterion(posterior: Posterior, inputs: np.ndarray, labels: np.ndarra
         known + sum(each.unlikelihood(least * step) for each in censored)
         for known, step in zip(own, STEPS, strict=True)
     ]
-    return min(both) - min(own)
-
-
-def _censored(
-    gradients: dict[str, torch.Tensor], sent: dict[str, tuple[torch.Tensor, torch.Tensor]]
-) -> Iterator[Censored]:
-    """Yield the values that were not sent of the parameters whose largest values were."""
-    for name, (values, mask) in sent.items():
-        magnitudes = values.abs()
-        if len(magnitudes) and not mask.all() and _are_largest(magnitudes):
-            yield Censored.of(gradients[name].flatten()[~mask].abs(), magnitudes.min())
-
-
-def _are_largest(magnitudes: torch.Tensor) -> bool:
-    """Return True if values are too large to be of random positions; Shape (M)."""
-    least, median = float(magnitudes.min()), float(magnitudes.median())
-    chance = 1 - least / (2 * median) if median else 1.0
-    return len(magnitudes) * math.log(chance) < math.log(BY_CHANCE)
+    larger = sum(each.larger for each in censored)
+    total = larger + sum(each.smaller for each in censored)
+    return Unsent(min(both) - min(own), larger / total if total else 1.0)

@@ -15,7 +15,7 @@ from torch import Tensor
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.distances import ROUNDING
 from gleak.attacks.matching.posterior import Posterior
-from gleak.attacks.matching.unsent_values import STEPS, unsent_criterion
+from gleak.attacks.matching.unsent_values import STEPS, WRONG, Censored, unsent_values
 from tests.attacks.cases import holding, natural_images
 
 SHAPE = (3, 8, 8)
@@ -33,13 +33,25 @@ def at_random(values: Tensor) -> Tensor:
     return torch.rand(values.shape, generator=torch.Generator().manual_seed(0)) < 0.1
 
 
+def dark_columns(values: Tensor) -> Tensor:
+    """The mask of the pixels of the first layer that are darkest in both images, and of others."""
+    if values.shape[-1] != IMAGES[0, 0].size:
+        return torch.ones_like(values).bool()
+    pixels = torch.from_numpy(IMAGES).amax((0, 1)).flatten()
+    return (pixels <= pixels.quantile(0.2)).expand_as(values)
+
+
 @pytest.fixture
 def masked(make_observation: Callable[..., Any]) -> Masked:
     """The posterior of a client with two images of whose gradient a part was sent."""
 
-    def make(mask: Callable[[Tensor], Tensor] = largest, **protocol: Any) -> Posterior:
+    def make(
+        mask: Callable[[Tensor], Tensor] = largest,
+        images: np.ndarray = IMAGES,
+        **protocol: Any,
+    ) -> Posterior:
         seen, _, _ = make_observation("fc2+hidden=64", victims=1, samples=2)
-        seen = replace(holding(seen, IMAGES, LABELS), granted={})
+        seen = replace(holding(seen, images, LABELS), granted={})
         sent = {name: mask(value) for name, value in seen.update.items()}
         update = {name: value * sent[name] for name, value in seen.update.items()}
         seen = replace(seen, update=update, sent=sent)
@@ -51,42 +63,63 @@ def masked(make_observation: Callable[..., Any]) -> Masked:
 
 
 def by_formula(posterior: Posterior, inputs: np.ndarray) -> float:
-    """The sum over every value of the parameters that are large enough to tell their mask."""
+    """The sum over every value that was not sent."""
     problem, errors, power, count, unsent = posterior.problem, 0.0, 0.0, 0, []
     for name, gradient in posterior.gradients(inputs, LABELS).items():
         mask = problem.sent[name].bool().numpy()
         values, found = problem.observed[name].numpy()[mask], gradient.numpy()
         errors += ((values - found[mask]) ** 2).sum()
         power, count = power + (values**2).sum(), count + len(values)
-        if len(values) > 100:
-            unsent.append(np.abs(values).min() - np.abs(found[~mask]))
+        unsent.append(np.abs(values).min() - np.abs(found[~mask]))
     sizes = STEPS * np.sqrt((errors + ROUNDING * power) / count)
     own = count * np.log(STEPS) + count / 2 / STEPS**2
-    tails = [-norm.logcdf(np.concatenate(unsent)[:, None] / size).sum() for size in sizes]
+    distances = np.concatenate(unsent)
+    tails = [-np.log((1 - WRONG) * norm.cdf(distances / size) + WRONG).sum() for size in sizes]
     return float((own + tails).min() - own.min())
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.1, 1.5])
 def test_it_is_the_likelihood_of_a_censored_observation(masked: Masked, factor: float):
     posterior, inputs = masked(), IMAGES * np.float32(factor)
-    found = unsent_criterion(posterior, inputs, LABELS)
-    assert found == pytest.approx(by_formula(posterior, inputs), rel=1e-3)
+    found = unsent_values(posterior, inputs, LABELS)
+    assert found.added == pytest.approx(by_formula(posterior, inputs), rel=1e-3, abs=0.1)
 
 
-def test_it_is_none_of_the_truth_and_much_of_samples_whose_unsent_values_are_large(masked: Masked):
+def test_it_is_little_of_the_truth_and_much_of_samples_whose_unsent_values_are_large(
+    masked: Masked,
+):
     posterior = masked()
-    assert unsent_criterion(posterior, IMAGES, LABELS) == pytest.approx(0, abs=1)
-    grey = np.full_like(IMAGES, 0.5)
-    assert unsent_criterion(posterior, grey, LABELS) > 100
+    truth = unsent_values(posterior, IMAGES, LABELS)
+    assert truth.by_size and truth.larger == 0 and truth.added == pytest.approx(0, abs=20)
+    grey = unsent_values(posterior, np.full_like(IMAGES, 0.5), LABELS)
+    assert grey.by_size and grey.added > 100
+
+
+def test_a_value_that_is_wrong_counts_little_even_without_noise():
+    values = Censored.of(torch.tensor([0.1, 0.5, 7.0]), torch.tensor(1.0))
+    assert (values.larger, values.smaller) == (1, 2)
+    assert values.unlikelihood(1e-6) == pytest.approx(-np.log(WRONG), rel=1e-3)
+
+
+@pytest.mark.parametrize("mask", [at_random, dark_columns], ids=["values", "columns"])
+@pytest.mark.parametrize("brightness", [0, 0.4], ids=["dark", "bright"])
+def test_values_that_are_missing_at_random_or_of_bright_pixels_are_not_left_out_by_size(
+    masked: Masked, mask: Callable[[Tensor], Tensor], brightness: float
+):
+    images = (IMAGES * (1 - brightness) + brightness).astype(np.float32)
+    posterior = masked(mask, images=images)
+    assert not unsent_values(posterior, images, LABELS).by_size
+    assert not unsent_values(posterior, 0.7 * images, LABELS).by_size
 
 
 @pytest.mark.parametrize(
     ("mask", "protocol"),
-    [(at_random, {}), (largest, {"clipping": "update"}), (torch.ones_like, {})],
-    ids=["random positions", "unknown factor", "all sent"],
+    [(largest, {"clipping": "update"}), (torch.ones_like, {})],
+    ids=["unknown factor", "all sent"],
 )
-def test_it_is_zero_where_values_were_not_left_out_by_their_size(
+def test_it_is_nothing_where_values_tell_nothing(
     masked: Masked, mask: Callable[[Tensor], Tensor], protocol: dict[str, str]
 ):
     posterior = masked(lambda values: mask(values).bool(), **protocol)
-    assert unsent_criterion(posterior, np.full_like(IMAGES, 0.5), LABELS) == 0
+    found = unsent_values(posterior, np.full_like(IMAGES, 0.5), LABELS)
+    assert not found.by_size

@@ -94,6 +94,9 @@ class Best(AttackSpec):
     would have been among them (`gleak.attacks.matching.unsent_values`). If attacks in closed form
     suit, this decides between their candidates and those of searches.
 
+    Of clients that clip the gradient of one sample, the chosen sample is scaled last, as the bias
+    gradient and the predictions tell (`gleak.attacks.matching.likely_scale`).
+
     Where noise or rounding hides most of a batch's update, the criterion can be misled: the search
     explains noise. Then the same is done for shadow clients of each, whose samples the attacker
     drew (`gleak.attacks.shadow_clients`), and the attack is chosen whose worst result on them is
@@ -203,6 +206,8 @@ class Best(AttackSpec):
         rows = self._doubtful(candidates)
         if is_choice and len(rows):
             self._choose_by_shadows(proposals, candidates, rows)
+        if is_choice and _is_scaled(observation):
+            candidates.rescale()
         return candidates.reconstruction()
 
     def _choose_by_shadows(
@@ -301,6 +306,13 @@ class Best(AttackSpec):
         winners = np.argmin(criteria, axis=0)
         for number, one in enumerate(searches):
             candidates.run(one.attack, SELECTED, np.flatnonzero(winners == number))
+
+
+def _is_scaled(observation: Observation) -> bool:
+    """Return True if updates are whole gradients of one sample, of an unknown length."""
+    partial = observation.cells or observation.bases or observation.sent
+    is_whole = observation.is_sample_gradient and observation.rounds == 1 and not partial
+    return observation.protocol.clipping == "update" and is_whole
 
 
 def summary_line(attack: AttackSpec) -> str:

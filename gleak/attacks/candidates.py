@@ -11,6 +11,7 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.attacks.matching.likely_scale import FACTORS, likely_scale
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.matching.unsent_values import unsent_values
 from gleak.core.errors import GleakError, StoppedError
@@ -19,6 +20,7 @@ EXPLAINED = 1e-9
 """Squared error of what was sent, relative to its mean square, that rounding leaves."""
 NOT_RUN = "not run: the chosen candidate explains everything that was sent"
 JOINED = "with samples of another candidate"
+RESCALED = "at the scale that its bias gradient and predictions tell"
 LEAST_GAIN = 1.0
 """Least decrease of the criterion, in nats, for which samples are exchanged."""
 MARGIN = 0.5
@@ -273,6 +275,23 @@ class Candidates:
                 listed[place] = replace(one, criterion=one.criterion + values.added)
             known = [place for place, one in enumerate(listed) if np.isfinite(one.criterion)]
             self._choose(row, min(known, key=lambda place: listed[place].criterion))
+
+    def rescale(self) -> None:
+        """Choose the best candidates of open victims at their likely scale (`likely_scale`)."""
+        for row in self.open_victims:
+            one, posterior = (
+                self.listed[row][self.chosen[row]],
+                self.posterior.keep(np.array([row])),
+            )
+            scale = likely_scale(posterior.observation, one.inputs, one.labels)
+            inputs = np.float32(scale) * one.inputs
+            (criterion,) = posterior.criterion(inputs[None], one.labels[None])
+            spent = len(FACTORS)
+            self.listed[row].append(
+                replace(one, reason=RESCALED, inputs=inputs, criterion=criterion, evaluations=spent)
+            )
+            self.evaluations[row] += spent
+            self._choose(row, len(self.listed[row]) - 1)
 
     def choose_own(self, attack: AttackSpec) -> None:
         """Choose the samples that an attack found, where the best candidate came of them."""

@@ -142,6 +142,32 @@ def _means_and_deviations(statistics: Tensor) -> tuple[Tensor, Tensor]:
     return means, functional.softplus(values)
 
 
+class HeldReLU(nn.Module):
+    """ReLU that keeps the activities of its first inputs, so that a network is smooth.
+
+    Attributes:
+        activities: True for values that pass, of the shape of the inputs.
+        inputs, outputs: of the last call.
+    """
+
+    activities: torch.Tensor
+    is_held = False
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not self.is_held:
+            self.activities, self.is_held = inputs.detach() > 0, True
+        self.inputs, self.outputs = inputs, inputs * self.activities
+        return self.outputs
+
+    @classmethod
+    def in_place(cls, network: nn.Module) -> list[HeldReLU]:
+        """Exchange all ReLUs of a network, and return the new layers."""
+        found = [name for name, layer in network.named_modules() if type(layer) is nn.ReLU]
+        for name in found:
+            network.set_submodule(name, cls())
+        return [layer for layer in network.modules() if isinstance(layer, cls)]
+
+
 class Residual(nn.Module):
     """Sum of a body and a shortcut of the same inputs (He et al. 2016).
 

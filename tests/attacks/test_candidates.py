@@ -263,6 +263,22 @@ def test_what_was_not_sent_does_not_count_where_the_best_samples_say_that_it_is_
     assert found.chosen.tolist() == [1, 1]
 
 
+def test_samples_at_their_likely_scale_are_chosen_whatever_their_criterion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates, "likely_scale", lambda *_: 1.5)
+    found = candidates_of()
+    found.consider(["a"] * 2, "run", BOTH, reconstruction(np.stack([TRUTH[0] + 0.1, TRUTH[1]])))
+    found.rescale()
+    result = found.reconstruction()
+    np.testing.assert_allclose(result.inputs[0], 1.5 * (TRUTH[0] + 0.1), rtol=1e-6)
+    np.testing.assert_allclose(result.inputs[1], TRUTH[1])
+    before, after = result.candidates(0)
+    assert (before.chosen, after.chosen) == (False, True)
+    assert after.criterion > before.criterion and after.reason == candidates.RESCALED
+    assert np.asarray(result.evaluations)[0] == before.evaluations + after.evaluations
+
+
 @pytest.mark.parametrize(("is_determined", "open_victims"), [(True, [1]), (False, [0, 1])])
 def test_victims_are_open_until_all_that_was_sent_is_explained(
     is_determined: bool, open_victims: list[int]

@@ -1,0 +1,113 @@
+"""Scale of a sample whose gradient is known up to a factor and noise, as of clients that clip it.
+
+Sample and factor explain the gradient of a dense first layer by their product. Its bias gradient
+and the predictions tell the scale, but in a search they are outweighed: some ReLUs are near their
+kink, change sides at any change of scale, and count more. Here a network is compared whose
+activities are read from what was sent, and do not depend on the scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gleak.attacks.observation import Observation
+from gleak.core.lazy import torch
+from gleak.models.differentiation import sample_losses, smoothed
+from gleak.models.layer_search import first_dense_input
+from gleak.models.parameters import Tensors, independent_copy
+
+FACTORS = np.exp(np.linspace(-0.5, 0.5, 101))
+"""Scales that are compared, relative to that of the given samples."""
+SPREAD = 0.1
+"""Standard deviation of the scale's logarithm before: what the search leaves open of it."""
+EXACT = 1e-12
+"""Squared sine up to which directions are equal."""
+CLEAR = 4.0
+"""Multiple of the median error from which on a unit's value, if it is active, is told from zero."""
+READINGS = 2
+"""Times that activities are read, as the predictions by which they are depend on them."""
+
+
+def likely_scale(observation: Observation, inputs: np.ndarray, labels: np.ndarray) -> float:
+    """Compute the posterior mean of the scale of a sample that is right but for it.
+
+    What was sent, u, is c g(s x) plus normal noise, c and the size of the noise unknown, so minus
+    the logarithm of the likelihood of a scale s is M / 2 log(1 - cos^2(u, g(s x))) for M values.
+    Before, s is log-normal about 1. If the most probable of `FACTORS` is the first or the last, the
+    sample is wrong in more than its scale, which is 1 then.
+
+    Args:
+        observation: of one victim, the gradient of one sample.
+        inputs: Shape (1, *shape).
+        labels: Shape (1).
+    """
+    network, protocol = independent_copy(observation.model), observation.protocol
+    sent = {name: value[0, 0] for name, value in observation.update.items()}
+    parameters = {name: network.get_parameter(name).requires_grad_() for name in sent}
+    samples = torch.from_numpy(inputs).to(next(iter(parameters.values())))
+    targets = torch.nn.functional.one_hot(torch.from_numpy(labels), observation.classes)
+    targets = smoothed(targets.to(samples), protocol.label_smoothing)
+
+    def loss(factor: float) -> torch.Tensor:
+        return sample_losses(protocol.loss, network(factor * samples), targets).mean()
+
+    hold_activities(network, samples, sent, lambda: loss(1))
+    cosines = [cosine(gradients(loss(factor), parameters), sent) for factor in FACTORS]
+    count = sum(value.numel() for value in sent.values())
+    criterion = count / 2 * np.log(np.maximum(1 - np.square(cosines), EXACT))
+    criterion += np.square(np.log(FACTORS) / SPREAD) / 2
+    if criterion.argmin() in (0, len(FACTORS) - 1):
+        return 1.0
+    weights = np.exp(criterion.min() - criterion)
+    return float((weights * FACTORS).sum() / weights.sum())
+
+
+def hold_activities(
+    network: torch.nn.Module,
+    inputs: torch.Tensor,
+    sent: Tensors,
+    loss: Callable[[], torch.Tensor],
+) -> None:
+    """Hold the activities of a network's ReLUs at a sample, those of the first layer as sent.
+
+    The gradient of a dense layer's weights is d a^T for its inputs a. A unit is active if its value
+    of d is nearer to what it has if it is active than to zero, where noise does not hide which.
+    """
+    from gleak.models.layers import HeldReLU
+
+    held = HeldReLU.in_place(network)
+    entry = first_dense_input(network, inputs)
+    if entry is None or not held or f"{entry.layer}.weight" not in sent:
+        return
+    before = network.get_submodule(entry.layer)(entry.embeddings)
+    first = next((each for each in held if torch.equal(each.inputs, before)), None)
+    if first is None:
+        return
+    found = entry.embeddings @ sent[f"{entry.layer}.weight"].T / entry.embeddings.square().sum()
+    for _ in range(READINGS):
+        (active,) = torch.autograd.grad(loss(), first.outputs)
+        expected = active * first.activities
+        active = active * (found * expected).sum() / expected.square().sum()
+        errors = (found - active * first.activities).abs()
+        is_read = active.abs() > CLEAR * errors.median()
+        first.activities = torch.where(
+            is_read, (found - active).abs() < found.abs(), first.activities
+        )
+
+
+def gradients(loss: torch.Tensor, parameters: Tensors) -> Tensors:
+    """Compute the gradient of a loss by parameter."""
+    found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+    return dict(zip(parameters, found, strict=True))
+
+
+def cosine(one: Tensors, other: Tensors) -> float:
+    """Compute the cosine of the angle between two gradients by parameter; 0 if one is zero."""
+    pairs = [(one[name].double(), other[name].double()) for name in other]
+    product = sum(float((a * b).sum()) for a, b in pairs)
+    lengths = [
+        sum(float(part.square().sum()) for part in side) for side in zip(*pairs, strict=True)
+    ]
+    return product / np.sqrt(np.prod(lengths)) if all(lengths) else 0.0

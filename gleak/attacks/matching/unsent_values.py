@@ -63,7 +63,7 @@ class Censored:
 
 @dataclass(frozen=True)
 class Unsent:
-    """How well one victim's samples explain which values were not sent.
+    """Explanation of which values were not sent, by one victim's samples.
 
     Args:
         added: to the criterion of the samples, in nats, if values were left out by their size.
@@ -111,6 +111,8 @@ def unsent_values(posterior: Posterior, inputs: np.ndarray, labels: np.ndarray) 
         for name, mask in masks.items()
         if mask.any() and not mask.all()
     ]
+    if not censored:
+        return Unsent()
     count = sum(map(len, sent.values()))
     power = sum(float(values.square().sum()) for values in sent.values())
     error = ROUNDING * power + sum(

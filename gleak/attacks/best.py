@@ -19,6 +19,7 @@ from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import SignCell, SquaredError
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
+from gleak.attacks.observed_direction import of_signs
 from gleak.attacks.shadow_clients import greatest, shadow_clients, stage_errors
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
@@ -29,8 +30,9 @@ from gleak.data.base import DatasetSpec
 from gleak.knowledge.denoiser import Denoiser
 from gleak.models.base import ModelSpec
 
-CLOSE = 1e-2
-"""Squared error, relative to the update's mean square, below which exact samples are searched."""
+CLOSE = 0.1
+"""Squared error, relative to the update's mean square, below which exact samples are searched, and
+above which, if no attack in closed form suits, those that signs tell."""
 POLISH, FINISH = 200, 1200
 """Largest numbers of evaluations of the search from the best candidate, and of the exact one."""
 NOISY = 0.1
@@ -41,6 +43,7 @@ SHADOWS = 2
 SELECTED = "the best of the searches, with the whole budget"
 POLISHED = "the most probable samples from there"
 FINISHED = "exact samples from there"
+OF_SIGNS = "the samples that the signs of what was sent tell"
 EXACT: dict[str, Any] = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
 """Parts of the search for exact samples."""
 log = logging.getLogger(__name__)
@@ -86,6 +89,9 @@ class Best(AttackSpec):
     2. `map` searches from grey images. Other attacks that search share the budget equally, if there
        are several, and the best of them is run once more with all of it.
     3. If one of these found a better candidate, the searches of the first step start from it.
+    4. If no attack in closed form suits and much is not explained, `map` searches the samples that
+       the signs of the values tell, and the searches of the first step start from them: after
+       training a search from grey images often ends where it explains nothing.
 
     Of a batch of which a part of the values was sent, the most probable samples are searched from
     the candidate of every attack in closed form.
@@ -131,7 +137,7 @@ class Best(AttackSpec):
         return super().modules.union(*(member.modules for member in self.members))
 
     def cost(self) -> SearchCost:
-        others = sum(min(self.budget, n) for n in (MAP().iterations, *2 * (POLISH, FINISH)))
+        others = sum(min(self.budget, n) for n in (2 * MAP().iterations, *3 * (POLISH, FINISH)))
         evaluations = 2 * self.budget + others
         return SearchCost(evaluations=evaluations, state=MAP().cost().state)
 
@@ -259,6 +265,8 @@ class Best(AttackSpec):
                 candidates.run(one.attack, one.reason)
         self._search(candidates, [one for one in proposals if one.shares_budget], observation)
         self._polish(candidates, np.flatnonzero(candidates.chosen != before))
+        if not closed:
+            self._search_from_signs(candidates)
         return candidates
 
     def _exact(
@@ -281,9 +289,23 @@ class Best(AttackSpec):
         """Search the most probable samples from the best candidates, and then the exact ones."""
         rows = np.intersect1d(rows, candidates.open_victims)
         candidates.polish(rows, min(POLISH, self.budget), POLISHED)
-        close = np.flatnonzero((candidates.error <= CLOSE) & candidates.posterior.determined)
+        close = np.flatnonzero(candidates.error <= CLOSE)
         rows = np.intersect1d(rows, np.intersect1d(close, candidates.open_victims))
         candidates.polish(rows, min(FINISH, self.budget), FINISHED, **EXACT)
+
+    def _search_from_signs(self, candidates: Candidates) -> None:
+        """Search from the samples that the signs of what was sent tell, where much is left open."""
+        observation = candidates.posterior.observation
+        coded = any(isinstance(cell, SignCell) for cell in observation.cells.values())
+        rows = np.intersect1d(np.flatnonzero(candidates.error > CLOSE), candidates.open_victims)
+        if coded or observation.bases or observation.knows_intervals or not len(rows):
+            return
+        signs = of_signs(observation)
+        for attack in MAP(denoiser=self.denoiser).proposals(signs.of_victim(0), self.budget):
+            candidates.run(attack, OF_SIGNS, rows, signs)
+            for count, reason, parts in ((POLISH, POLISHED, {}), (FINISH, FINISHED, EXACT)):
+                places = candidates.places(attack)[rows]
+                candidates.polish(rows, min(count, self.budget), reason, places, **parts)
 
     def _polish_from(self, attack: AttackSpec, candidates: Candidates) -> None:
         """Search the most probable samples from an attack's candidates, where another is better."""

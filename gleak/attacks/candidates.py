@@ -14,6 +14,7 @@ from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.matching.likely_scale import FACTORS, likely_scale
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.matching.unsent_values import unsent_values
+from gleak.attacks.observation import Observation
 from gleak.core.errors import GleakError, StoppedError
 
 EXPLAINED = 1e-9
@@ -96,8 +97,20 @@ class Candidates:
         for row in range(len(self.listed)) if rows is None else rows:
             self.listed[row].append(Candidate(attack=str(attack), reason=reason))
 
-    def run(self, attack: AttackSpec, reason: str, rows: np.ndarray | None = None) -> np.ndarray:
+    def run(
+        self,
+        attack: AttackSpec,
+        reason: str,
+        rows: np.ndarray | None = None,
+        observation: Observation | None = None,
+    ) -> np.ndarray:
         """Run an attack on these victims, or on all, as far as they are open.
+
+        Args:
+            attack: that proposes samples.
+            reason: why it is run.
+            rows: the victims; Shape (W), or None.
+            observation: of all victims, in place of the posterior's.
 
         Returns:
             The criterion of its candidates, infinite where there is none; Shape (V).
@@ -110,7 +123,8 @@ class Candidates:
             return criterion
         log.info("%s, %d victims: %s", attack, len(rows), reason)
         try:
-            found = attack.reconstruct(self.posterior.observation.of_victims(rows))
+            seen = self.posterior.observation if observation is None else observation
+            found = attack.reconstruct(seen.of_victims(rows))
             criterion[rows] = self.consider([str(attack)] * len(rows), reason, rows, found)
         except StoppedError:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,9 +20,10 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.best import SELECTED, Best, in_order
-from gleak.attacks.candidates import NOT_RUN
+from gleak.attacks.best import FINISHED, OF_SIGNS, POLISHED, SELECTED, Best, in_order
+from gleak.attacks.candidates import NOT_RUN, RESCALED
 from gleak.attacks.observation import Observation
+from gleak.attacks.observed_direction import of_signs
 from gleak.core import registry
 from gleak.core.errors import GleakError, IncompatibleError, StoppedError
 from gleak.core.registry import load
@@ -295,6 +296,47 @@ def test_one_search_alone_has_the_whole_budget_at_once(ensemble: Ensemble) -> No
     ensemble(proposing("alone", find, searches=True))
     Best(budget=10).reconstruct(observed(SMOOTH))
     assert budgets == [10]
+
+
+def in_noise(seen: Observation) -> Observation:
+    """The same update with noise of three times its size."""
+    draw = torch.Generator().manual_seed(0)
+    size = {name: 3 * value.square().mean().sqrt() for name, value in seen.update.items()}
+    noise = {k: size[k] * torch.randn(v.shape, generator=draw) for k, v in seen.update.items()}
+    return replace(seen, update={k: v + noise[k] for k, v in seen.update.items()})
+
+
+def of_its_signs(seen: Observation) -> Observation:
+    return replace(of_signs(seen), sent={})
+
+
+@pytest.mark.parametrize(
+    ("network", "change", "is_searched"),
+    [
+        (convolutional, in_noise, True),
+        (dense, in_noise, False),
+        (convolutional, of_its_signs, False),
+    ],
+    ids=["convolutions", "closed form", "signs sent"],
+)
+def test_signs_are_a_start_where_no_closed_form_suits_and_much_is_left(
+    network: Callable[[nn.Module], nn.Module],
+    change: Callable[[Observation], Observation],
+    is_searched: bool,
+) -> None:
+    found = Best(budget=10).reconstruct(change(observed(network(nn.Tanh()))))
+    reasons = [reason for _, reason, _ in listed(found)]
+    assert (OF_SIGNS in reasons) == is_searched
+    if is_searched:
+        assert reasons[reasons.index(OF_SIGNS) + 1 :] == [POLISHED, FINISHED]
+
+
+@pytest.mark.parametrize(("samples", "clipping"), [(1, "update"), (2, "update"), (1, "parameter")])
+def test_one_sample_of_clipped_gradients_is_scaled_last(samples: int, clipping: Any) -> None:
+    seen = in_noise(observed(dense(nn.ReLU()), samples))
+    seen = replace(seen, protocol=replace(seen.protocol, clipping=clipping))
+    reasons = [reason for _, reason, chosen in listed(Best(budget=10).reconstruct(seen)) if chosen]
+    assert (reasons == [RESCALED]) == (samples == 1 and clipping == "update")
 
 
 def test_searches_come_in_one_order_whatever_the_budget() -> None:

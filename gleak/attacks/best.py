@@ -33,6 +33,8 @@ from gleak.models.base import ModelSpec
 CLOSE = 0.1
 """Squared error, relative to the update's mean square, below which exact samples are searched, and
 above which, if no attack in closed form suits, those that signs tell."""
+ENOUGH = 0.5
+"""Values that were sent, relative to those of the samples, from which on both are searched."""
 POLISH, FINISH = 200, 1200
 """Largest numbers of evaluations of the search from the best candidate, and of the exact one."""
 NOISY = 0.1
@@ -289,15 +291,16 @@ class Best(AttackSpec):
         """Search the most probable samples from the best candidates, and then the exact ones."""
         rows = np.intersect1d(rows, candidates.open_victims)
         candidates.polish(rows, min(POLISH, self.budget), POLISHED)
-        close = np.flatnonzero(candidates.error <= CLOSE)
-        rows = np.intersect1d(rows, np.intersect1d(close, candidates.open_victims))
+        close = (candidates.error <= CLOSE) & (candidates.posterior.sent_share >= ENOUGH)
+        rows = np.intersect1d(np.intersect1d(rows, np.flatnonzero(close)), candidates.open_victims)
         candidates.polish(rows, min(FINISH, self.budget), FINISHED, **EXACT)
 
     def _search_from_signs(self, candidates: Candidates) -> None:
         """Search from the samples that the signs of what was sent tell, where much is left open."""
         observation = candidates.posterior.observation
         coded = any(isinstance(cell, SignCell) for cell in observation.cells.values())
-        rows = np.intersect1d(np.flatnonzero(candidates.error > CLOSE), candidates.open_victims)
+        far = (candidates.error > CLOSE) & (candidates.posterior.sent_share >= ENOUGH)
+        rows = np.intersect1d(np.flatnonzero(far), candidates.open_victims)
         if coded or observation.bases or observation.knows_intervals or not len(rows):
             return
         signs = of_signs(observation)

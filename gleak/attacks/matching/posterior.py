@@ -92,9 +92,14 @@ class Posterior:
         )
         return {piece.name: piece.formed().gradient.detach() for piece in pieces}
 
-    @cached_property
+    @property
     def determined(self) -> np.ndarray:
         """True if at least as many values were sent as the samples have; Shape (V), a mask."""
+        return self.sent_share >= 1
+
+    @cached_property
+    def sent_share(self) -> np.ndarray:
+        """Number of values that were sent, relative to that of the samples; Shape (V)."""
         problem, counts = self.problem, torch.zeros(self.observation.victims)
         for name, value in problem.observed.items():
             if name in problem.sent:
@@ -104,7 +109,7 @@ class Posterior:
                 counts += value[0].numel() // basis.shape[1] * basis.shape[2]
             else:
                 counts += value[0].numel()
-        return (counts >= problem.values).numpy()
+        return (counts / problem.values).numpy()
 
     def squared_error(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Compute the error of what was sent relative to its mean square; Shape (V)."""

@@ -30,6 +30,8 @@ Stage = tuple[str, str]
 """Attack and reason of a candidate."""
 EXCHANGED = 2**12
 """Largest number of samples whose gradients are computed to exchange those of a batch."""
+FAILURES = (GleakError, ArithmeticError, RuntimeError, ValueError)
+"""Errors of an attack, which the others survive."""
 log = logging.getLogger(__name__)
 
 
@@ -128,7 +130,7 @@ class Candidates:
             criterion[rows] = self.consider([str(attack)] * len(rows), reason, rows, found)
         except StoppedError:
             raise
-        except (GleakError, ArithmeticError, RuntimeError, ValueError) as error:
+        except FAILURES as error:
             log.warning("%s failed and is left out: %s", attack, error)
             self.note(attack, f"failed: {' '.join(str(error).split())}", rows)
         return criterion
@@ -293,18 +295,20 @@ class Candidates:
     def rescale(self) -> None:
         """Choose the best candidates of open victims at their likely scale (`likely_scale`)."""
         for row in self.open_victims:
-            one, posterior = (
-                self.listed[row][self.chosen[row]],
+            posterior, one = (
                 self.posterior.keep(np.array([row])),
+                self.listed[row][self.chosen[row]],
             )
-            scale = likely_scale(posterior.observation, one.inputs, one.labels)
+            try:
+                scale = likely_scale(posterior.observation, one.inputs, one.labels)
+            except FAILURES as error:
+                log.warning("a sample is not scaled: %s", error)
+                continue
             inputs = np.float32(scale) * one.inputs
-            (criterion,) = posterior.criterion(inputs[None], one.labels[None])
-            spent = len(FACTORS)
-            self.listed[row].append(
-                replace(one, reason=RESCALED, inputs=inputs, criterion=criterion, evaluations=spent)
-            )
-            self.evaluations[row] += spent
+            (criterion,) = posterior.criterion(inputs[None], one.labels[None]).tolist()
+            scaled = replace(one, inputs=inputs, criterion=criterion, evaluations=len(FACTORS))
+            self.listed[row].append(replace(scaled, reason=RESCALED))
+            self.evaluations[row] += len(FACTORS)
             self._choose(row, len(self.listed[row]) - 1)
 
     def choose_own(self, attack: AttackSpec) -> None:

@@ -45,7 +45,7 @@ def test_each_kind_of_clients_and_of_findings_has_a_sentence() -> None:
     ]
     assert found[0].sentence.startswith("Samples: from 1 of 20 simulated clients (5%; 95% interval")
     assert "by a guess 0.1" in found[0].sentence
-    assert "15% of its default budget" in found[1].doubts[0].text
+    assert "16% of its default budget" in found[1].doubts[0].text
     assert found[2].sentence == (
         "Labels: the server names those of simulated clients (60%; 95% interval 15% to 95%); a "
         "guess names 10%."

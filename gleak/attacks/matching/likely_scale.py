@@ -8,11 +8,11 @@ activities are read from what was sent, and do not depend on the scale.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
+from gleak.artifacts.protocol import Protocol
 from gleak.attacks.observation import Observation
+from gleak.clients.gradient_descent import gradients
 from gleak.core.lazy import torch
 from gleak.models.differentiation import sample_losses, smoothed
 from gleak.models.layer_search import first_dense_input
@@ -46,17 +46,14 @@ def likely_scale(observation: Observation, inputs: np.ndarray, labels: np.ndarra
     network, protocol = independent_copy(observation.model), observation.protocol
     sent = {name: value[0, 0] for name, value in observation.update.items()}
     parameters = {name: network.get_parameter(name).requires_grad_() for name in sent}
-    samples = torch.from_numpy(inputs).to(next(iter(parameters.values())))
-    targets = torch.nn.functional.one_hot(torch.from_numpy(labels), observation.classes)
-    targets = smoothed(targets.to(samples), protocol.label_smoothing)
-
-    def loss(factor: float) -> torch.Tensor:
-        return sample_losses(protocol.loss, network(factor * samples), targets).mean()
-
-    hold_activities(network, samples, sent, lambda: loss(1))
-    cosines = [cosine(gradients(loss(factor), parameters), sent) for factor in FACTORS]
-    count = sum(value.numel() for value in sent.values())
-    criterion = count / 2 * np.log(np.maximum(1 - np.square(cosines), EXACT))
+    vector = torch.nn.utils.parameters_to_vector
+    direction = vector(sent.values())
+    samples = torch.from_numpy(inputs).to(direction)
+    given = torch.from_numpy(labels).to(direction.device)
+    hold_activities(network, samples, given, sent, protocol)
+    found = (gradients(network, parameters, s * samples, given, protocol) for s in FACTORS)
+    cosines = [cosine(vector(each.values()), direction) for each in found]
+    criterion = len(direction) / 2 * np.log(np.maximum(1 - np.square(cosines), EXACT))
     criterion += np.square(np.log(FACTORS) / SPREAD) / 2
     if criterion.argmin() in (0, len(FACTORS) - 1):
         return 1.0
@@ -67,8 +64,9 @@ def likely_scale(observation: Observation, inputs: np.ndarray, labels: np.ndarra
 def hold_activities(
     network: torch.nn.Module,
     inputs: torch.Tensor,
+    labels: torch.Tensor,
     sent: Tensors,
-    loss: Callable[[], torch.Tensor],
+    protocol: Protocol,
 ) -> None:
     """Hold the activities of a network's ReLUs at a sample, those of the first layer as sent.
 
@@ -86,8 +84,11 @@ def hold_activities(
     if first is None:
         return
     found = entry.embeddings @ sent[f"{entry.layer}.weight"].T / entry.embeddings.square().sum()
+    targets = torch.nn.functional.one_hot(labels, network(inputs).shape[1]).to(inputs)
+    targets = smoothed(targets, protocol.label_smoothing)
     for _ in range(READINGS):
-        (active,) = torch.autograd.grad(loss(), first.outputs)
+        losses = sample_losses(protocol.loss, network(inputs), targets)
+        (active,) = torch.autograd.grad(losses.mean(), first.outputs)
         expected = active * first.activities
         active = active * (found * expected).sum() / expected.square().sum()
         errors = (found - active * first.activities).abs()
@@ -97,17 +98,6 @@ def hold_activities(
         )
 
 
-def gradients(loss: torch.Tensor, parameters: Tensors) -> Tensors:
-    """Compute the gradient of a loss by parameter."""
-    found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
-    return dict(zip(parameters, found, strict=True))
-
-
-def cosine(one: Tensors, other: Tensors) -> float:
-    """Compute the cosine of the angle between two gradients by parameter; 0 if one is zero."""
-    pairs = [(one[name].double(), other[name].double()) for name in other]
-    product = sum(float((a * b).sum()) for a, b in pairs)
-    lengths = [
-        sum(float(part.square().sum()) for part in side) for side in zip(*pairs, strict=True)
-    ]
-    return product / np.sqrt(np.prod(lengths)) if all(lengths) else 0.0
+def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Compute the cosine of the angle between two vectors in double precision."""
+    return float(torch.nn.functional.cosine_similarity(one.double(), other.double(), dim=0))

@@ -15,7 +15,7 @@ from torch import Tensor
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.distances import ROUNDING
 from gleak.attacks.matching.posterior import Posterior
-from gleak.attacks.matching.unsent_values import STEPS, WRONG, Censored, unsent_values
+from gleak.attacks.matching.unsent_values import STEPS, WRONG, Censored, Unsent, unsent_values
 from tests.attacks.cases import holding, natural_images
 
 SHAPE = (3, 8, 8)
@@ -121,5 +121,4 @@ def test_it_is_nothing_where_values_tell_nothing(
     masked: Masked, mask: Callable[[Tensor], Tensor], protocol: dict[str, str]
 ):
     posterior = masked(lambda values: mask(values).bool(), **protocol)
-    found = unsent_values(posterior, np.full_like(IMAGES, 0.5), LABELS)
-    assert not found.by_size
+    assert unsent_values(posterior, np.full_like(IMAGES, 0.5), LABELS) == Unsent()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -13,10 +13,9 @@ from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.schema import array_fields
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary
-from gleak.attacks.candidates import Candidates, Stage
+from gleak.attacks.candidates import EXACT, FINISHED, Candidates, Stage
 from gleak.attacks.map import MAP
-from gleak.attacks.matching.codes import Pixels
-from gleak.attacks.matching.distances import SignCell, SquaredError
+from gleak.attacks.matching.distances import SignCell
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
 from gleak.attacks.observed_direction import of_signs
@@ -35,6 +34,9 @@ CLOSE = 0.1
 above which, if no attack in closed form suits, those that signs tell."""
 ENOUGH = 0.5
 """Values that were sent, relative to those of the samples, from which on both are searched."""
+MANY = 2
+"""Values that were sent, relative to those of the samples, from which on exact samples are
+searched before the most probable ones."""
 POLISH, FINISH = 200, 1200
 """Largest numbers of evaluations of the search from the best candidate, and of the exact one."""
 NOISY = 0.1
@@ -44,10 +46,7 @@ SHADOWS = 2
 """Number of shadow clients of each victim."""
 SELECTED = "the best of the searches, with the whole budget"
 POLISHED = "the most probable samples from there"
-FINISHED = "exact samples from there"
 OF_SIGNS = "the samples that the signs of what was sent tell"
-EXACT: dict[str, Any] = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
-"""Parts of the search for exact samples."""
 log = logging.getLogger(__name__)
 
 
@@ -90,9 +89,11 @@ class Best(AttackSpec):
        samples are searched, and, where little is left unexplained, the exact ones.
     2. `map` searches from grey images. Other attacks that search share the budget equally, if there
        are several, and the best of them is run once more with all of it.
-    3. If one of these found a better candidate, the searches of the first step start from it.
+    3. If one of these found a better candidate, the searches of the first step start from it. If no
+       attack in closed form suits, exact samples are searched before, twice: where they explain the
+       update the most probable ones are not searched.
     4. If no attack in closed form suits and much is not explained, `map` searches the samples that
-       the signs of the values tell, and the searches of the first step start from them: after
+       the signs of the values tell, and the searches of the third step start from them: after
        training a search from grey images often ends where it explains nothing.
 
     Of a batch of which a part of the values was sent, the most probable samples are searched from
@@ -139,7 +140,9 @@ class Best(AttackSpec):
         return super().modules.union(*(member.modules for member in self.members))
 
     def cost(self) -> SearchCost:
-        others = sum(min(self.budget, n) for n in (2 * MAP().iterations, *3 * (POLISH, FINISH)))
+        others = sum(
+            min(self.budget, n) for n in (2 * MAP().iterations, *2 * (POLISH, FINISH, FINISH))
+        )
         evaluations = 2 * self.budget + others
         return SearchCost(evaluations=evaluations, state=MAP().cost().state)
 
@@ -167,6 +170,7 @@ class Best(AttackSpec):
         guess = Reconstruction(inputs=grey.inputs, labels=grey.labels, converged=found)
         candidates.consider([self.name] * len(rows), "", rows, guess)
         candidates.polish(rows, POLISH, POLISHED)
+        candidates.explain(rows, candidates.chosen, FINISH)
         candidates.polish(rows, FINISH, FINISHED, **EXACT)
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
@@ -266,8 +270,11 @@ class Best(AttackSpec):
             if isinstance(one.attack, MAP) and one.suits:
                 candidates.run(one.attack, one.reason)
         self._search(candidates, [one for one in proposals if one.shares_budget], observation)
-        self._polish(candidates, np.flatnonzero(candidates.chosen != before))
-        if not closed:
+        changed = np.flatnonzero(candidates.chosen != before)
+        if closed:
+            self._polish(candidates, changed)
+        else:
+            self._polish(candidates, *self._explain(candidates, changed, candidates.chosen))
             self._search_from_signs(candidates)
         return candidates
 
@@ -287,13 +294,37 @@ class Best(AttackSpec):
             return self._candidates(observation), closed
         return candidates, [one for one in closed if not one.attack.exact]
 
-    def _polish(self, candidates: Candidates, rows: np.ndarray) -> None:
-        """Search the most probable samples from the best candidates, and then the exact ones."""
-        rows = np.intersect1d(rows, candidates.open_victims)
-        candidates.polish(rows, min(POLISH, self.budget), POLISHED)
+    def _polish(
+        self, candidates: Candidates, rows: np.ndarray, places: np.ndarray | None = None
+    ) -> None:
+        """Search the most probable samples, and where little is left unexplained the exact ones.
+
+        From the best candidates, or others at positions of Shape (W).
+        """
+        places = candidates.chosen[rows] if places is None else places
+        is_open = np.isin(rows, candidates.open_victims)
+        rows, places = rows[is_open], places[is_open]
+        places = candidates.polish(rows, min(POLISH, self.budget), POLISHED, places)
         close = (candidates.error <= CLOSE) & (candidates.posterior.sent_share >= ENOUGH)
-        rows = np.intersect1d(np.intersect1d(rows, np.flatnonzero(close)), candidates.open_victims)
-        candidates.polish(rows, min(FINISH, self.budget), FINISHED, **EXACT)
+        exact = close[rows] & np.isin(rows, candidates.open_victims)
+        candidates.polish(rows[exact], min(FINISH, self.budget), FINISHED, places[exact], **EXACT)
+
+    def _explain(
+        self, candidates: Candidates, rows: np.ndarray, places: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search exact samples from candidates, twice for victims whose update they explain.
+
+        Returns the other victims, and the positions of their candidates, among those of all, which
+        have Shape (V).
+        """
+        posterior, count = candidates.posterior, min(FINISH, self.budget)
+        plain = not (posterior.observation.cells or posterior.observation.knows_intervals)
+        told = rows[(posterior.sent_share[rows] >= MANY) & (places[rows] >= 0) & plain]
+        explained = told[candidates.explain(told, places[told], count)]
+        again = np.intersect1d(explained, candidates.open_victims)
+        candidates.explain(again, candidates.chosen[again], count)
+        others = np.setdiff1d(rows, explained)
+        return others, places[others]
 
     def _search_from_signs(self, candidates: Candidates) -> None:
         """Search from the samples that the signs of what was sent tell, where much is left open."""
@@ -306,9 +337,9 @@ class Best(AttackSpec):
         signs = of_signs(observation)
         for attack in MAP(denoiser=self.denoiser).proposals(signs.of_victim(0), self.budget):
             candidates.run(attack, OF_SIGNS, rows, signs)
-            for count, reason, parts in ((POLISH, POLISHED, {}), (FINISH, FINISHED, EXACT)):
-                places = candidates.places(attack)[rows]
-                candidates.polish(rows, min(count, self.budget), reason, places, **parts)
+            others, places = self._explain(candidates, rows, candidates.places(attack))
+            places = candidates.polish(others, min(POLISH, self.budget), POLISHED, places)
+            candidates.polish(others, min(FINISH, self.budget), FINISHED, places, **EXACT)
 
     def _polish_from(self, attack: AttackSpec, candidates: Candidates) -> None:
         """Search the most probable samples from an attack's candidates, where another is better."""

@@ -11,6 +11,8 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.attacks.matching.codes import Pixels
+from gleak.attacks.matching.distances import SquaredError
 from gleak.attacks.matching.likely_scale import FACTORS, likely_scale
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.matching.unsent_values import unsent_values
@@ -21,6 +23,12 @@ EXPLAINED = 1e-9
 """Squared error of what was sent, relative to its mean square, that rounding leaves."""
 NOT_RUN = "not run: the chosen candidate explains everything that was sent"
 JOINED = "with samples of another candidate"
+FINISHED = "exact samples from there"
+EXPLAINING = "exact samples from there, by a search that ignores their range at first"
+CLEAR = 5e-3
+"""Squared error of what was sent, relative to its mean square, that little noise leaves."""
+EXACT: dict[str, Any] = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
+"""Parts of the search for exact samples."""
 RESCALED = "at the scale that its bias gradient and predictions tell"
 LEAST_GAIN = 1.0
 """Least decrease of the criterion, in nats, for which samples are exchanged."""
@@ -157,7 +165,7 @@ class Candidates:
         reason: str,
         places: np.ndarray | None = None,
         **parts: Any,
-    ) -> None:
+    ) -> np.ndarray:
         """Search from candidates of these victims; the results are named after them.
 
         Args:
@@ -166,16 +174,72 @@ class Candidates:
             reason: for all.
             places: positions of the candidates, -1 for none; Shape (W). The best ones by default.
             **parts: of the search, in place of the posterior's.
+
+        Returns:
+            Positions of the better ones of the candidates before and after; Shape (W).
         """
         places = self.chosen[rows] if places is None else places
-        rows, places = rows[places >= 0], places[places >= 0]
+        known = np.flatnonzero(places >= 0)
+        if not len(known):
+            return places
+        log.info("%d victims: %s", len(known), reason)
+        starts, posterior = self._at(rows[known], places[known]), self.posterior.keep(rows[known])
+        found = posterior.search(starts.labels, iterations, starts.inputs, **parts)
+        better = places.copy()
+        better[known] = self._better(rows[known], places[known], reason, found)
+        return better
+
+    def explain(self, rows: np.ndarray, places: np.ndarray, iterations: int) -> np.ndarray:
+        """Search samples that explain everything that was sent, from candidates of these victims.
+
+        Bounds of the samples' values slow this search down: three quarters of the evaluations are
+        without them. Where noise hides the gradients such a search explains the noise, and what it
+        finds is left out.
+
+        Args:
+            rows: the victims; Shape (W).
+            places: positions of the candidates; Shape (W).
+            iterations: budget of each.
+
+        Returns:
+            A mask of victims whose update it explains, by better samples than before; Shape (W).
+        """
+        explained = np.zeros(len(rows), dtype=bool)
         if not len(rows):
-            return
-        log.info("%d victims: %s", len(rows), reason)
-        starts = [self.listed[row][place] for row, place in zip(rows, places, strict=True)]
-        inputs, labels = (np.stack([getattr(s, k) for s in starts]) for k in ("inputs", "labels"))
-        found = self.posterior.keep(rows).search(labels, iterations, inputs, **parts)
-        self.consider([one.attack for one in starts], reason, rows, found)
+            return explained
+        log.info("%d victims: %s", len(rows), EXPLAINING)
+        starts, posterior = self._at(rows, places), self.posterior.keep(rows)
+        bounded = max(1, iterations // 4)
+        count, unbounded = max(1, iterations - bounded), {**EXACT, "box": False}
+        near = posterior.search(starts.labels, count, starts.inputs, **unbounded)
+        found = posterior.search(starts.labels, bounded, near.inputs.clip(0, 1), **EXACT)
+        self.evaluations[rows] += spent(near) + spent(found)
+        clear = np.flatnonzero(posterior.squared_error(found.inputs, found.labels) <= CLEAR)
+        if len(clear):
+            fields = ("inputs", "labels", "converged")
+            kept = Reconstruction(**{name: getattr(found, name)[clear] for name in fields})
+            better = self._better(rows[clear], places[clear], EXPLAINING, kept)
+            explained[clear] = better != places[clear]
+        return explained
+
+    def _at(self, rows: np.ndarray, places: np.ndarray) -> Batch:
+        """Return candidates of W victims."""
+        ones = [self.listed[row][place] for row, place in zip(rows, places, strict=True)]
+        fields = ("inputs", "labels", "criterion")
+        return Batch(*(np.array([getattr(one, name) for one in ones]) for name in fields))
+
+    def _better(
+        self, rows: np.ndarray, places: np.ndarray, reason: str, found: Reconstruction
+    ) -> np.ndarray:
+        """Consider what was found from candidates of W victims.
+
+        Returns the positions of the better ones of the candidates before and after.
+        """
+        pairs = zip(rows, places, strict=True)
+        before = [self.listed[row][place] for row, place in pairs]
+        after = np.array([len(self.listed[row]) for row in rows])
+        criterion = self.consider([one.attack for one in before], reason, rows, found)
+        return np.where(criterion < [one.criterion for one in before], after, places)
 
     def consider(
         self, names: Sequence[str], reason: str, rows: np.ndarray, found: Reconstruction
@@ -204,9 +268,8 @@ class Candidates:
         inputs, whole = filled(found.inputs, before.inputs)
         labels = posterior.labelled(inputs, found.labels)
         own = Batch(inputs, labels, posterior.criterion(inputs, labels))
-        spent = np.zeros(len(rows), int) if found.evaluations is None else found.evaluations
-        self.evaluations[rows] += spent
-        self._add(rows, names, reason, own, spent, found.converged & whole)
+        self.evaluations[rows] += spent(found)
+        self._add(rows, names, reason, own, spent(found), found.converged & whole)
         both = np.isfinite(before.criterion) & np.isfinite(own.criterion)
         if inputs.shape[1] > 1 and both.any():
             pairs = (before.keep(both), own.keep(both))
@@ -351,6 +414,12 @@ class Candidates:
 def stage(candidate: Candidate) -> Stage:
     """Return the stage of an ensemble that a candidate is of."""
     return candidate.attack, candidate.reason
+
+
+def spent(found: Reconstruction) -> np.ndarray:
+    """Return the gradient evaluations of each victim, zero where none were counted; Shape (V)."""
+    none = np.zeros(len(found.inputs), int)
+    return none if found.evaluations is None else found.evaluations
 
 
 def filled(inputs: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

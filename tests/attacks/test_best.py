@@ -20,8 +20,8 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.best import FINISHED, OF_SIGNS, POLISHED, SELECTED, Best, in_order
-from gleak.attacks.candidates import NOT_RUN, RESCALED
+from gleak.attacks.best import OF_SIGNS, POLISHED, SELECTED, Best, in_order
+from gleak.attacks.candidates import EXPLAINING, FINISHED, NOT_RUN, RESCALED
 from gleak.attacks.observation import Observation
 from gleak.attacks.observed_direction import of_signs
 from gleak.core import registry
@@ -329,6 +329,16 @@ def test_signs_are_a_start_where_no_closed_form_suits_and_much_is_left(
     assert (OF_SIGNS in reasons) == is_searched
     if is_searched:
         assert reasons[reasons.index(OF_SIGNS) + 1 :] == [POLISHED, FINISHED]
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_without_noise_exact_samples_are_searched_before_probable_ones(noisy: bool) -> None:
+    seen = observed(convolutional(nn.Tanh()))
+    found = Best(budget=100).reconstruct(in_noise(seen) if noisy else seen)
+    reasons = [reason for _, reason, _ in listed(found)]
+    assert (EXPLAINING in reasons, POLISHED in reasons) == (not noisy, noisy)
+    if not noisy:
+        assert np.abs(found.inputs - batch(1)[0].numpy()).max() <= 1e-2
 
 
 @pytest.mark.parametrize(("samples", "clipping"), [(1, "update"), (2, "update"), (1, "parameter")])

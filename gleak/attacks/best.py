@@ -44,6 +44,8 @@ NOISY = 0.1
 by shadow clients."""
 SHADOWS = 2
 """Number of shadow clients of each victim."""
+CONTINUED = 3
+"""Number of times that a search which explains an update is continued."""
 SELECTED = "the best of the searches, with the whole budget"
 POLISHED = "the most probable samples from there"
 OF_SIGNS = "the samples that the signs of what was sent tell"
@@ -90,8 +92,8 @@ class Best(AttackSpec):
     2. `map` searches from grey images. Other attacks that search share the budget equally, if there
        are several, and the best of them is run once more with all of it.
     3. If one of these found a better candidate, the searches of the first step start from it. If no
-       attack in closed form suits, exact samples are searched before, twice: where they explain the
-       update the most probable ones are not searched.
+       attack in closed form suits, exact samples are searched first: where they explain the update
+       that search is continued, and the most probable samples are not searched.
     4. If no attack in closed form suits and much is not explained, `map` searches the samples that
        the signs of the values tell, and the searches of the third step start from them: after
        training a search from grey images often ends where it explains nothing.
@@ -140,10 +142,8 @@ class Best(AttackSpec):
         return super().modules.union(*(member.modules for member in self.members))
 
     def cost(self) -> SearchCost:
-        others = sum(
-            min(self.budget, n) for n in (2 * MAP().iterations, *2 * (POLISH, FINISH, FINISH))
-        )
-        evaluations = 2 * self.budget + others
+        searches = (2 * MAP().iterations, POLISH, *(3 + CONTINUED) * (FINISH,))
+        evaluations = 2 * self.budget + sum(min(self.budget, each) for each in searches)
         return SearchCost(evaluations=evaluations, state=MAP().cost().state)
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
@@ -321,8 +321,9 @@ class Best(AttackSpec):
         plain = not (posterior.observation.cells or posterior.observation.knows_intervals)
         told = rows[(posterior.sent_share[rows] >= MANY) & (places[rows] >= 0) & plain]
         explained = told[candidates.explain(told, places[told], count)]
-        again = np.intersect1d(explained, candidates.open_victims)
-        candidates.explain(again, candidates.chosen[again], count)
+        for _ in range(CONTINUED):
+            again = np.intersect1d(explained, candidates.open_victims)
+            candidates.explain(again, candidates.chosen[again], count)
         others = np.setdiff1d(rows, explained)
         return others, places[others]
 

@@ -25,10 +25,12 @@ NOT_RUN = "not run: the chosen candidate explains everything that was sent"
 JOINED = "with samples of another candidate"
 FINISHED = "exact samples from there"
 EXPLAINING = "exact samples from there, by a search that ignores their range at first"
-CLEAR = 5e-3
+CLEAR = 1e-3
 """Squared error of what was sent, relative to its mean square, that little noise leaves."""
 EXACT: dict[str, Any] = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
 """Parts of the search for exact samples."""
+BALANCED: dict[str, Any] = {**EXACT, "distance": SquaredError(balance=0.5)}
+"""Parts of the search for samples that explain everything."""
 RESCALED = "at the scale that its bias gradient and predictions tell"
 LEAST_GAIN = 1.0
 """Least decrease of the criterion, in nats, for which samples are exchanged."""
@@ -210,9 +212,9 @@ class Candidates:
         log.info("%d victims: %s", len(rows), EXPLAINING)
         starts, posterior = self._at(rows, places), self.posterior.keep(rows)
         bounded = max(1, iterations // 4)
-        count, unbounded = max(1, iterations - bounded), {**EXACT, "box": False}
+        count, unbounded = max(1, iterations - bounded), {**BALANCED, "box": False}
         near = posterior.search(starts.labels, count, starts.inputs, **unbounded)
-        found = posterior.search(starts.labels, bounded, near.inputs.clip(0, 1), **EXACT)
+        found = posterior.search(starts.labels, bounded, near.inputs.clip(0, 1), **BALANCED)
         self.evaluations[rows] += spent(near) + spent(found)
         clear = np.flatnonzero(posterior.squared_error(found.inputs, found.labels) <= CLEAR)
         if len(clear):

@@ -19,6 +19,8 @@ SQUARED_FLOOR = 1e-20
 """Lower bound of the product of squared norms that the cosine divides by."""
 ROUNDING = 1e-12
 """Squared error of single precision, relative to the mean square of an update."""
+LEAST_SHARE = 1e-6
+"""Share of the squared norm that a parameter has at least, where shares are balanced."""
 CUT = 1e-5
 """Relative distance to a bound below which a value was cut to it, in single precision."""
 LEAST_PROBABILITY = 0.3
@@ -141,25 +143,42 @@ class EstimatedScale(DistanceSpec):
     def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         parts = cast("Sequence[Piece]", pieces)
         with torch.no_grad():
-            power = total([part.target_squared_norm() for part in parts])
+            powers = torch.stack([part.target_squared_norm() for part in parts])
             sizes = torch.stack([part.counts for part in parts])
-            unit = (power / sizes.sum(0).clamp_min(1)).clamp_min(FLOOR)
+            units = self.units(powers, sizes)
         if self.clipping is None:
-            return self._of_parts(parts, unit)
+            return self._of_parts(parts, units)
         if self.clipping == "parameter":
-            return self._of_parts([part.fitted() for part in parts], unit)
+            return self._of_parts([part.fitted() for part in parts], units)
         inner = total([part.inner() for part in parts])
         norm = total([part.squared_norm() for part in parts])
         factor = (inner / norm.clamp_min(FLOOR)).clamp_min(0)
-        return self._of_parts([part.scaled(factor) for part in parts], unit)
+        return self._of_parts([part.scaled(factor) for part in parts], units)
 
-    def _of_parts(self, parts: Sequence[Piece], unit: torch.Tensor) -> torch.Tensor:
-        """Compute the distance from errors relative to a unit, Shape (V)."""
-        found = [errors for part in parts for errors in part.squared_errors()]
-        squared = torch.cat([one.squared for one in found])
-        values = torch.cat([one.values for one in found])
-        of_rows = torch.cat([torch.full_like(one.values, one.of_rows) for one in found]).bool()
-        return self.of_errors(squared / unit, values, of_rows)
+    def units(self, powers: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+        """Return what errors of each parameter are relative to: the update's mean square.
+
+        Args:
+            powers: squared norms of what was sent; Shape (parameters, V).
+            sizes: numbers of values that were sent; Shape (parameters, V).
+
+        Returns:
+            Shape (parameters, V).
+        """
+        mean = powers.sum(0) / sizes.sum(0).clamp_min(1)
+        return mean.clamp_min(FLOOR).expand_as(powers)
+
+    def _of_parts(self, parts: Sequence[Piece], units: torch.Tensor) -> torch.Tensor:
+        """Compute the distance from errors relative to units, Shape (parameters, V)."""
+        found = [
+            (errors, unit)
+            for part, unit in zip(parts, units, strict=True)
+            for errors in part.squared_errors()
+        ]
+        squared = torch.cat([one.squared / unit for one, unit in found])
+        values = torch.cat([one.values for one, _ in found])
+        of_rows = torch.cat([torch.full_like(one.values, one.of_rows) for one, _ in found]).bool()
+        return self.of_errors(squared, values, of_rows)
 
     def of(self, observation: Observation) -> Self:
         return self.model_copy(update={"clipping": observation.protocol.clipping})
@@ -170,10 +189,8 @@ class EstimatedScale(DistanceSpec):
     ) -> torch.Tensor:
         """Compute the distance from E squared errors of what was sent; Shape (V).
 
-        They are relative to the mean square of the update.
-
         Args:
-            errors: Shape (E, V).
+            errors: relative to the units of their parameters; Shape (E, V).
             counts: numbers of values that they are of; Shape (E, V).
             of_rows: True for the error of one row of a gradient; Shape (E, V).
         """
@@ -185,9 +202,21 @@ class EstimatedScale(DistanceSpec):
 
 @register("squared_error")
 class SquaredError(EstimatedScale):
-    """Mean squared error of what was sent, relative to its mean square."""
+    """Mean squared error of what was sent, relative to its mean square.
+
+    With ``balance`` b > 0 that of a parameter which has a share p of the update's squared norm is
+    divided by p^b: parameters of small gradients count more, by which a search converges faster.
+    """
 
     source = "ours"
+
+    balance: float = parameter(
+        0.0, "b: at 1 all parameters have the same squared norm", source="ours", ge=0, le=1
+    )
+
+    def units(self, powers: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+        shares = powers / powers.sum(0).clamp_min(FLOOR)
+        return super().units(powers, sizes) * shares.clamp_min(LEAST_SHARE).pow(self.balance)
 
     def of_errors(
         self, errors: torch.Tensor, counts: torch.Tensor, of_rows: torch.Tensor

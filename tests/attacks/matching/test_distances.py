@@ -268,6 +268,18 @@ def test_each_clipped_parameter_has_a_scale() -> None:
     assert (measure(stretched) > measure(pieces)).all()
 
 
+@pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
+def test_balanced_errors_are_relative_to_each_parameters_own_norm(balance: float) -> None:
+    pieces = two_parameters(0.1)
+    norms = torch.stack([one.target_squared_norm() for one in pieces])
+    relative = (
+        torch.stack([(one.gradient - one.target).square().flatten(1).sum(1) for one in pieces])
+        / norms
+    )
+    expected = (relative * (norms / norms.sum(0)) ** (1 - balance)).sum(0)
+    torch.testing.assert_close(SquaredError(balance=balance).measure(pieces), expected)
+
+
 @pytest.mark.parametrize("distance", CLIPPED)
 @pytest.mark.parametrize("factor", [1e-4, 20])
 def test_what_was_sent_has_no_unit_if_clients_clip(distance: EstimatedScale, factor: float) -> None:

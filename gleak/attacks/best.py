@@ -274,7 +274,7 @@ class Best(AttackSpec):
         if closed:
             self._polish(candidates, changed)
         else:
-            self._polish(candidates, *self._explain(candidates, changed, candidates.chosen))
+            self._polish(candidates, self._explain(candidates, changed, candidates.chosen))
             self._search_from_signs(candidates)
         return candidates
 
@@ -294,28 +294,24 @@ class Best(AttackSpec):
             return self._candidates(observation), closed
         return candidates, [one for one in closed if not one.attack.exact]
 
-    def _polish(
-        self, candidates: Candidates, rows: np.ndarray, places: np.ndarray | None = None
-    ) -> None:
-        """Search the most probable samples, and where little is left unexplained the exact ones.
-
-        From the best candidates, or others at positions of Shape (W).
-        """
-        places = candidates.chosen[rows] if places is None else places
-        is_open = np.isin(rows, candidates.open_victims)
-        rows, places = rows[is_open], places[is_open]
-        places = candidates.polish(rows, min(POLISH, self.budget), POLISHED, places)
+    def _polish(self, candidates: Candidates, rows: np.ndarray) -> None:
+        """Search the most probable samples, and where little is left unexplained the exact ones."""
+        rows = np.intersect1d(rows, candidates.open_victims)
+        places = candidates.polish(rows, min(POLISH, self.budget), POLISHED)
         close = (candidates.error <= CLOSE) & (candidates.posterior.sent_share >= ENOUGH)
-        exact = close[rows] & np.isin(rows, candidates.open_victims)
+        exact = np.isin(rows, np.intersect1d(np.flatnonzero(close), candidates.open_victims))
         candidates.polish(rows[exact], min(FINISH, self.budget), FINISHED, places[exact], **EXACT)
 
-    def _explain(
-        self, candidates: Candidates, rows: np.ndarray, places: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Search exact samples from candidates, twice for victims whose update they explain.
+    def _explain(self, candidates: Candidates, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Search exact samples from candidates, and continue where they explain the update.
 
-        Returns the other victims, and the positions of their candidates, among those of all, which
-        have Shape (V).
+        Args:
+            candidates: of all V victims.
+            rows: the victims; Shape (W).
+            places: positions of the candidates of all victims; Shape (V).
+
+        Returns:
+            The victims whose update is not explained.
         """
         posterior, count = candidates.posterior, min(FINISH, self.budget)
         plain = not (posterior.observation.cells or posterior.observation.knows_intervals)
@@ -324,8 +320,7 @@ class Best(AttackSpec):
         for _ in range(CONTINUED):
             again = np.intersect1d(explained, candidates.open_victims)
             candidates.explain(again, candidates.chosen[again], count)
-        others = np.setdiff1d(rows, explained)
-        return others, places[others]
+        return np.setdiff1d(rows, explained)
 
     def _search_from_signs(self, candidates: Candidates) -> None:
         """Search from the samples that the signs of what was sent tell, where much is left open."""
@@ -338,8 +333,9 @@ class Best(AttackSpec):
         signs = of_signs(observation)
         for attack in MAP(denoiser=self.denoiser).proposals(signs.of_victim(0), self.budget):
             candidates.run(attack, OF_SIGNS, rows, signs)
-            others, places = self._explain(candidates, rows, candidates.places(attack))
-            places = candidates.polish(others, min(POLISH, self.budget), POLISHED, places)
+            found = candidates.places(attack)
+            others = self._explain(candidates, rows, found)
+            places = candidates.polish(others, min(POLISH, self.budget), POLISHED, found[others])
             candidates.polish(others, min(FINISH, self.budget), FINISHED, places, **EXACT)
 
     def _polish_from(self, attack: AttackSpec, candidates: Candidates) -> None:

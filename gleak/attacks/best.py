@@ -44,6 +44,9 @@ NOISY = 0.1
 by shadow clients."""
 SHADOWS = 2
 """Number of shadow clients of each victim."""
+CLEAR_GAIN = 5.0
+"""Decrease of the criterion, in nats, from which on samples that began at signs are better: noise
+can leave two explanations, between which less decides by chance."""
 CONTINUED = 3
 """Number of times that a search which explains an update is continued."""
 SELECTED = "the best of the searches, with the whole budget"
@@ -330,13 +333,14 @@ class Best(AttackSpec):
         rows = np.intersect1d(np.flatnonzero(far), candidates.open_victims)
         if coded or observation.bases or observation.knows_intervals or not len(rows):
             return
-        signs = of_signs(observation)
+        signs, before = of_signs(observation), candidates.chosen.copy()
         for attack in MAP(denoiser=self.denoiser).proposals(signs.of_victim(0), self.budget):
             candidates.run(attack, OF_SIGNS, rows, signs)
             found = candidates.places(attack)
             others = self._explain(candidates, rows, found)
             places = candidates.polish(others, min(POLISH, self.budget), POLISHED, found[others])
             candidates.polish(others, min(FINISH, self.budget), FINISHED, places, **EXACT)
+        candidates.keep_chosen(before, rows, CLEAR_GAIN)
 
     def _polish_from(self, attack: AttackSpec, candidates: Candidates) -> None:
         """Search the most probable samples from an attack's candidates, where another is better."""

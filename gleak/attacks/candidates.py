@@ -336,6 +336,19 @@ class Candidates:
             near = [place for place, error in known.items() if error <= least]
             self._choose(row, min(near, key=lambda place: listed[place].criterion))
 
+    def keep_chosen(self, places: np.ndarray, rows: np.ndarray, gain: float) -> None:
+        """Choose earlier candidates of these victims again where others gain less, in nats.
+
+        Args:
+            places: positions of the earlier candidates of all victims; Shape (V), -1 for none.
+            rows: the victims; Shape (W).
+            gain: least decrease of the criterion.
+        """
+        for row in rows[places[rows] >= 0]:
+            earlier = self.listed[row][places[row]]
+            if self.best.criterion[row] > earlier.criterion - gain:
+                self._choose(row, places[row])
+
     def count_unsent(self) -> None:
         """Add what values that were not sent tell to the criteria, and choose again by these.
 

@@ -386,6 +386,19 @@ def test_a_search_starts_from_the_candidates_of_the_named_places(
     assert candidates.listed[0][-1].reason == "run"
 
 
+def test_an_earlier_candidate_is_kept_where_another_gains_little() -> None:
+    candidates = Candidates(Known())
+    candidates.consider(["first"] * 2, "", BOTH, reconstruction(TRUTH + 0.1))
+    before = candidates.chosen.copy()
+    shifts = np.array([0.0999, 0.01], dtype=np.float32)[:, None, None]
+    candidates.consider(["second"] * 2, "", BOTH, reconstruction(TRUTH + shifts))
+    gains = [one[0].criterion - one[1].criterion for one in candidates.listed]
+    candidates.keep_chosen(before, BOTH, sum(gains) / 2)
+    assert list(candidates.chosen) == [0, 1]
+    np.testing.assert_array_equal(candidates.best.inputs[0], TRUTH[0] + np.float32(0.1))
+    assert list(candidates.converged) == [False, True]
+
+
 def test_the_own_samples_of_an_attack_are_chosen_where_the_best_came_of_them() -> None:
     candidates, rows = Candidates(Known()), np.arange(2)
     first, second = parse("attack", "map"), parse("attack", "invertgrad")

@@ -33,11 +33,16 @@ from gleak.attacks.matching.starts import ESTIMATE, Estimate
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 
-MIDDLE = 0.5
-"""Value of the images at which label hypotheses are first compared."""
+LEVELS = (0.5, 0.1)
+"""Values of the grey images at which label hypotheses are first compared.
+
+Trained networks are sure of a class for grey images of some brightness, so that the gradient of
+another label is large, and its search slow.
+"""
 HYPOTHESES = 10
+"""Number of label hypotheses at each level."""
 ROUNDS = ((3, 10), (1, 30))
-"""Numbers of label hypotheses that are left after so many evaluations of each.
+"""Numbers of searches for label hypotheses that are left after so many evaluations of each.
 
 Of a batch, whose samples take longer to differ, twice as many are made.
 """
@@ -147,21 +152,25 @@ class Posterior:
 
     def _enumerated(self, labels: torch.Tensor) -> tuple[torch.Tensor, int]:
         """Search samples for the likeliest hypotheses about the labels, Shape (V, N)."""
-        victims = np.arange(len(labels))
-        middle = np.full((len(labels), *self.problem.shape), MIDDLE, dtype=np.float32)
-        labels = improved_labels(self.problem, self.points(middle), labels)
-        hypotheses = likely_labels(self.problem, self.points(middle), labels, HYPOTHESES)
-        spent, starts = hypotheses.shape[1], None
+        victims, shape = np.arange(len(labels)), (len(labels), *self.problem.shape)
+        levels = [np.full(shape, level, dtype=np.float32) for level in LEVELS]
+        found = []
+        for level in levels:
+            own = improved_labels(self.problem, self.points(level), labels)
+            found.append(likely_labels(self.problem, self.points(level), own, HYPOTHESES))
+        hypotheses, each = torch.cat(found, 1), found[0].shape[1]
+        starts = np.stack(levels, 1).repeat(each, 1).reshape(-1, *self.problem.shape)
+        spent = hypotheses.shape[1]
         for kept, single in ROUNDS:
             iterations = single * min(2, labels.shape[1])
             count = hypotheses.shape[1]
             rows = victims.repeat(count)
-            found = self.keep(rows).search(hypotheses.flatten(0, 1).numpy(), iterations, starts)
-            order = np.asarray(found.objective).reshape(-1, count).argsort(1, kind="stable")
+            tried = self.keep(rows).search(hypotheses.flatten(0, 1).numpy(), iterations, starts)
+            order = np.asarray(tried.objective).reshape(-1, count).argsort(1, kind="stable")
             chosen = order[:, :kept] + count * victims[:, None]
             hypotheses = hypotheses.flatten(0, 1)[torch.from_numpy(chosen)]
             starts, spent = (
-                found.inputs[chosen].reshape(-1, *self.problem.shape),
+                tried.inputs[chosen].reshape(-1, *self.problem.shape),
                 spent + count * iterations,
             )
         return hypotheses[:, 0], spent

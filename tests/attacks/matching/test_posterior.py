@@ -14,7 +14,7 @@ from gleak.artifacts.private import Private
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import ProfileLikelihood, SquaredError
-from gleak.attacks.matching.posterior import ROUNDS, Posterior
+from gleak.attacks.matching.posterior import LEVELS, ROUNDS, Posterior
 from gleak.attacks.matching.priors import NaturalImages
 from gleak.attacks.observation import Observation
 from gleak.testing.tiny_cells import TinyCells
@@ -139,7 +139,7 @@ def test_other_labels_are_found_by_short_searches(
     masked = posterior_of(replace(seen, update={**seen.update, **hidden}, sent=sent))
     found, spent = masked.likely_labels()
     (kept, first), (_, second) = ROUNDS
-    factor, count = min(2, samples), 4 if samples == 1 else 8
+    factor, count = min(2, samples), len(LEVELS) * (4 if samples == 1 else 8)
     assert spent.tolist() == [count + factor * (count * first + kept * second)] * 2
     if samples == 1:
         np.testing.assert_array_equal(found, labels)

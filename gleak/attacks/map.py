@@ -34,8 +34,8 @@ class MAP(MatchingAttack):
     hidden, and no weight has to be chosen. The search is over whitened images.
 
     Labels that no rule tells for certain are enumerated: all classes of one sample, or changes of
-    the labels inferred for a batch, are compared at a grey image. The samples are searched for the
-    most probable ones for a few evaluations, and the best of these go on.
+    the labels inferred for a batch, are compared at grey images of two levels. The samples are
+    searched for the most probable ones for a few evaluations, and the best of these go on.
     """
 
     source = "ours; maximum a posteriori estimation"

@@ -40,9 +40,12 @@ Trained networks are sure of a class for grey images of some brightness, so that
 another label is large, and its search slow.
 """
 HYPOTHESES = 10
-"""Number of label hypotheses at each level."""
-ROUNDS = ((3, 10), (1, 30))
-"""Numbers of searches for label hypotheses that are left after so many evaluations of each.
+"""Number of label hypotheses of a batch at each level."""
+CLASSES = 100
+"""Number of label hypotheses of one sample at each level."""
+ROUNDS = ((20, 3), (3, 10), (1, 30))
+"""Numbers of searches for label hypotheses that are left, if there were more, after so many
+evaluations of each.
 
 Of a batch, whose samples take longer to differ, twice as many are made.
 """
@@ -154,16 +157,18 @@ class Posterior:
         """Search samples for the likeliest hypotheses about the labels, Shape (V, N)."""
         victims, shape = np.arange(len(labels)), (len(labels), *self.problem.shape)
         levels = [np.full(shape, level, dtype=np.float32) for level in LEVELS]
-        found = []
+        most, found = HYPOTHESES if labels.shape[1] > 1 else CLASSES, []
         for level in levels:
             own = improved_labels(self.problem, self.points(level), labels)
-            found.append(likely_labels(self.problem, self.points(level), own, HYPOTHESES))
+            found.append(likely_labels(self.problem, self.points(level), own, most))
         hypotheses, each = torch.cat(found, 1), found[0].shape[1]
         starts = np.stack(levels, 1).repeat(each, 1).reshape(-1, *self.problem.shape)
         spent = hypotheses.shape[1]
         for kept, single in ROUNDS:
             iterations = single * min(2, labels.shape[1])
             count = hypotheses.shape[1]
+            if count <= kept:
+                continue
             rows = victims.repeat(count)
             tried = self.keep(rows).search(hypotheses.flatten(0, 1).numpy(), iterations, starts)
             order = np.asarray(tried.objective).reshape(-1, count).argsort(1, kind="stable")

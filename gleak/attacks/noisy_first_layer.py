@@ -139,7 +139,7 @@ class FirstLayer:
         """
         errors = (images.covariance.diagonal().clamp(min=0) / images.images.shape[1]).sqrt()
         spread = errors[:, None] * self.weight.norm(dim=1)
-        noise = torch.randn(DRAWS, *spread.shape, generator=stream).to(spread)
+        noise = torch.randn(DRAWS, *spread.shape, generator=stream, dtype=torch.float32).to(spread)
         outputs = self.outputs(images.images) + spread * noise
         slopes = self.slopes(images.images, outputs, labels.expand(DRAWS, -1))
         return slopes.mean(0).T, slopes.var(0).T

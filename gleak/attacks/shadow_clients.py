@@ -51,7 +51,9 @@ def shadow_clients(
     assert prior is not None, "clients have images"
     purpose = PURPOSE.format(number)
     streams = [torch_stream(observation.seed, purpose, each) for each in observation.victim_ids]
-    codes = torch.stack([torch.randn(problem.values, generator=each) for each in streams])
+    codes = torch.stack(
+        [torch.randn(problem.values, generator=each, dtype=torch.float32) for each in streams]
+    )
     images = prior.coloured(codes.to(problem.like).view(-1, len(prior.mean)))
     samples = images.clamp(0, 1).view(-1, *problem.shape)
     found, drawn = (
@@ -63,11 +65,21 @@ def shadow_clients(
     for name, received in problem.observed.items():
         value = fitted[name] * longer[name].sqrt() * rows(drawn[name])
         if name in problem.cells:
-            draws = torch.stack([torch.rand(value.shape[1], generator=each) for each in streams])
+            draws = torch.stack(
+                [
+                    torch.rand(value.shape[1], generator=each, dtype=torch.float32)
+                    for each in streams
+                ]
+            )
             value = problem.cells[name].coded(value, draws.to(value))
         else:
             residual = rows(received) - fitted[name] * rows(found[name])
-            noise = torch.stack([torch.randn(value.shape[1], generator=each) for each in streams])
+            noise = torch.stack(
+                [
+                    torch.randn(value.shape[1], generator=each, dtype=torch.float32)
+                    for each in streams
+                ]
+            )
             size = residual.square().mean(1, keepdim=True).sqrt()
             value = value + size * noise.to(size)
         whole = observation.protocol.update_scale * value

@@ -177,7 +177,9 @@ def _batches(
         if size == 1 and failing_layer(training.model, drawn[:1]):
             continue
         inputs = drawn[: VICTIMS * size].unflatten(0, (VICTIMS, size))
-        logits = torch.randn(VICTIMS, size, training.classes, generator=generator).to(drawn)
+        logits = torch.randn(
+            VICTIMS, size, training.classes, generator=generator, dtype=torch.float32
+        ).to(drawn)
         yield inputs.clone().requires_grad_(), logits.softmax(2).requires_grad_()
 
 

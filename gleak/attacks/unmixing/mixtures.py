@@ -101,7 +101,9 @@ def leading_directions(matrix: torch.Tensor, count: int) -> tuple[torch.Tensor, 
     if min(matrix.shape) < 4 * width:
         left, values, _ = torch.linalg.svd(matrix, full_matrices=False)
         return left[:, :count], values[:count]
-    drawn = torch.randn(matrix.shape[1], width, generator=torch_stream(0, "directions"))
+    drawn = torch.randn(
+        matrix.shape[1], width, generator=torch_stream(0, "directions"), dtype=torch.float32
+    )
     basis = torch.linalg.qr(matrix @ drawn.to(matrix)).Q
     values = matrix.new_zeros(count)
     for _ in range(PASSES):

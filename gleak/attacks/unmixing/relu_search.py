@@ -320,7 +320,7 @@ def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> torch.Tenso
     samples as for images of a batch: as often, and together. Shape (STARTS, *shape), in [0, 1].
     """
     if len(shape) != 3:
-        return torch.rand(STARTS, *shape, generator=stream)
+        return torch.rand(STARTS, *shape, generator=stream, dtype=torch.float32)
     shared = _coloured_noise((STARTS, 1, *shape[1:]), stream)
     separate = _coloured_noise((STARTS, *shape), stream)
     return (TYPICAL_MEAN + TYPICAL_SPREAD * (shared + COLOUR * separate)).clamp(0, 1)
@@ -332,5 +332,7 @@ def _coloured_noise(shape: tuple[int, ...], stream: torch.Generator) -> torch.Te
     rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.fftfreq(width)
     lowest = 0.5 / max(height, width)
     amplitudes = (rows.square() + columns.square() + lowest**2).rsqrt()
-    noise = torch.fft.ifft2(torch.fft.fft2(torch.randn(shape, generator=stream)) * amplitudes).real
+    noise = torch.fft.ifft2(
+        torch.fft.fft2(torch.randn(shape, generator=stream, dtype=torch.float32)) * amplitudes
+    ).real
     return noise / noise.std()

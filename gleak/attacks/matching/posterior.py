@@ -161,8 +161,8 @@ class Posterior:
         for level in levels:
             own = improved_labels(self.problem, self.points(level), labels)
             found.append(likely_labels(self.problem, self.points(level), own, most))
-        hypotheses, each = torch.cat(found, 1), found[0].shape[1]
-        starts = np.stack(levels, 1).repeat(each, 1).reshape(-1, *self.problem.shape)
+        hypotheses, counts = torch.cat(found, 1), [one.shape[1] for one in found]
+        starts = np.stack(levels, 1).repeat(counts, 1).reshape(-1, *self.problem.shape)
         spent = hypotheses.shape[1]
         for kept, single in ROUNDS:
             iterations = single * min(2, labels.shape[1])

@@ -8,7 +8,7 @@ protocol, code and noise, as attacks on membership train shadow models (Shokri e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -51,9 +51,7 @@ def shadow_clients(
     assert prior is not None, "clients have images"
     purpose = PURPOSE.format(number)
     streams = [torch_stream(observation.seed, purpose, each) for each in observation.victim_ids]
-    codes = torch.stack(
-        [torch.randn(problem.values, generator=each, dtype=torch.float32) for each in streams]
-    )
+    codes = _drawn(torch.randn, problem.values, streams)
     images = prior.coloured(codes.to(problem.like).view(-1, len(prior.mean)))
     samples = images.clamp(0, 1).view(-1, *problem.shape)
     found, drawn = (
@@ -65,26 +63,23 @@ def shadow_clients(
     for name, received in problem.observed.items():
         value = fitted[name] * longer[name].sqrt() * rows(drawn[name])
         if name in problem.cells:
-            draws = torch.stack(
-                [
-                    torch.rand(value.shape[1], generator=each, dtype=torch.float32)
-                    for each in streams
-                ]
-            )
+            draws = _drawn(torch.rand, value.shape[1], streams)
             value = problem.cells[name].coded(value, draws.to(value))
         else:
             residual = rows(received) - fitted[name] * rows(found[name])
-            noise = torch.stack(
-                [
-                    torch.randn(value.shape[1], generator=each, dtype=torch.float32)
-                    for each in streams
-                ]
-            )
+            noise = _drawn(torch.randn, value.shape[1], streams)
             size = residual.square().mean(1, keepdim=True).sqrt()
             value = value + size * noise.to(size)
         whole = observation.protocol.update_scale * value
         update[name] = whole.view_as(received)[:, None]
     return replace(observation, update=update), samples.cpu().numpy()
+
+
+def _drawn(
+    draw: Callable[..., torch.Tensor], size: int, streams: Sequence[torch.Generator]
+) -> torch.Tensor:
+    """Draw values from each stream in single precision, whatever the default; Shape (V, size)."""
+    return torch.stack([draw(size, generator=each, dtype=torch.float32) for each in streams])
 
 
 def _products(first: Values, second: Values) -> Values:

@@ -118,6 +118,9 @@ class Best(AttackSpec):
 
     Of the signs of a batch's gradients the criterion chooses between attacks, and misleads a
     search: samples of `activation_pattern` are returned as they are (`AttackSpec.keeps_samples`).
+    So are those of `cpa_noisy` and `singular_vectors` where clients clip each parameter of each
+    sample by itself: they have the scale at which they fill their range, and hardly anything else
+    tells it.
 
     A candidate that explains the update up to rounding ends the search, if at least as many values
     were sent as the samples have.
@@ -212,15 +215,15 @@ class Best(AttackSpec):
     def _attacked(self, proposals: Sequence[Proposal], observation: Observation) -> Reconstruction:
         """Run attacks on victims all of which they suit."""
         candidates = self._searched(proposals, observation)
-        for one in proposals:
-            if one.suits and one.attack.keeps_samples(observation):
-                candidates.choose_own(one.attack)
         is_choice = any(one.in_closed_form for one in proposals)
         if is_choice and candidates.posterior.problem.sent:
             candidates.count_unsent()
         rows = self._doubtful(candidates)
         if is_choice and len(rows):
             self._choose_by_shadows(proposals, candidates, rows)
+        for one in proposals:
+            if one.suits and one.attack.keeps_samples(observation):
+                candidates.choose_own(one.attack)
         if is_choice and _is_scaled(observation):
             candidates.rescale()
         return candidates.reconstruction()

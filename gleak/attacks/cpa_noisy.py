@@ -9,7 +9,7 @@ from gleak.artifacts.private import UNKNOWN
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, MID_GREY, AttackSummary
 from gleak.attacks.cpa_edges import POWER, unmix_edges
-from gleak.attacks.noisy_first_layer import FirstLayer, NoisyVictim
+from gleak.attacks.noisy_first_layer import FirstLayer, NoisyVictim, fills_range
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing import noisy_mixtures
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
@@ -69,6 +69,9 @@ class CPANoisy(InputUnmixing):
                 f"samples: {samples} and {neurons} ({where}); use a smaller batch_size, a wider "
                 "layer, or cpa_edges"
             )
+
+    def keeps_samples(self, observation: Observation) -> bool:
+        return fills_range(observation)
 
     def summary(self) -> AttackSummary:
         return AttackSummary(

@@ -35,7 +35,9 @@ class MAP(MatchingAttack):
 
     Labels that no rule tells for certain are enumerated: all classes of one sample, or changes of
     the labels inferred for a batch, are compared at grey images of two levels. The samples are
-    searched for the most probable ones for a few evaluations, and the best of these go on.
+    searched for the most probable ones for a few evaluations, and the best of these go on. That
+    takes up to 310 evaluations of ten classes, and 1,090 of a hundred, which `iterations` and
+    `cost` do not count.
     """
 
     source = "ours; maximum a posteriori estimation"

@@ -34,6 +34,14 @@ ROUNDING = 1e-6
 TINY = 1e-30
 
 
+def fills_range(observation: Observation) -> bool:
+    """Return True if hardly anything but the range of its values tells the scale of a sample.
+
+    This is so where clients clip each parameter of each sample's gradient by itself.
+    """
+    return observation.protocol.shows_gradient and observation.protocol.clipping == "parameter"
+
+
 @dataclass(frozen=True)
 class FirstLayer:
     """The dense layer that takes the samples, and what the network makes of its outputs.

@@ -11,7 +11,7 @@ from gleak.attacks.first_layer import (
     DenseFirstAttack,
     exact_reconstruction,
 )
-from gleak.attacks.noisy_first_layer import NoisyVictim
+from gleak.attacks.noisy_first_layer import NoisyVictim, fills_range
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.noisy_mixtures import regress, smooth
 from gleak.clients.base import ClientSpec
@@ -54,6 +54,9 @@ class SingularVectors(DenseFirstAttack):
                 f"attack {self} measures the noise in a first dense layer with more neurons than "
                 f"samples: {client.batch_size} and {neurons}; use a smaller batch_size or cpa_edges"
             )
+
+    def keeps_samples(self, observation: Observation) -> bool:
+        return fills_range(observation)
 
     def summary(self) -> AttackSummary:
         return AttackSummary(

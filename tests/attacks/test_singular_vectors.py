@@ -48,3 +48,11 @@ def test_noise_cannot_be_measured_without_spare_neurons() -> None:
     network = parse("model", "mlp+hidden=8").build((3, 8, 8), 4)
     with pytest.raises(IncompatibleError, match="more neurons than samples: 8 and 8"):
         SINGULAR.check_network(network, (3, 8, 8), 4, parse("client", "fedsgd+batch_size=8"))
+
+
+@pytest.mark.parametrize("defense, kept", [("fedcdp", True), ("dp", False), ("gaussian", False)])
+def test_samples_that_fill_their_range_are_kept_where_each_parameter_is_clipped(
+    make_photo_case: Make, defense: str, kept: bool
+) -> None:
+    seen, _ = make_photo_case(SINGULAR, "fedsgd", "fc2", defense)
+    assert SINGULAR.keeps_samples(seen) is parse("attack", "cpa_noisy").keeps_samples(seen) is kept

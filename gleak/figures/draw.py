@@ -91,7 +91,7 @@ def differing_cells(table: pd.DataFrame, grid: Grid) -> list[str]:
 
 
 def _cells_in(table: pd.DataFrame) -> set[str]:
-    return {*table[CELL].agg("/".join, axis=1)}
+    return {*table[CELL].drop_duplicates().agg("/".join, axis=1)}
 
 
 def _declared_in(grid: Grid) -> set[str]:

@@ -52,7 +52,7 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: ExposureThreshold) -> Ex
     ours = np.array([loss.value for loss in losses])
     blind = np.array([loss.blind for loss in losses])
     beyond = (sign * ours >= sign * threshold.value) & (sign * ours > sign * blind)
-    above, least = int(beyond.sum()), -math.inf if metric.better == "higher" else 0.0
+    above = int(beyond.sum())
     interval = intervals.clopper_pearson(above, len(losses), CONFIDENCE)
     found: Verdict = "exposed" if 2 * above >= len(losses) else "partly exposed"
     return Exposure(
@@ -65,8 +65,8 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: ExposureThreshold) -> Ex
         above=above,
         share=_mean(above / len(losses), *interval),
         samples=_samples_above(peers, attack, threshold),
-        attacked=mean(intervals.mean_of(ours, metric.binary), least),
-        blind=mean(intervals.mean_of(blind, metric.binary), least),
+        attacked=mean(intervals.mean_of(ours, metric.binary), *metric.limits),
+        blind=mean(intervals.mean_of(blind, metric.binary), *metric.limits),
         gain=mean(intervals.paired_difference(sign * ours, sign * blind, metric.binary)),
         losses=losses,
         verdict=found if above else "not found",
@@ -126,5 +126,4 @@ def mean_in(scores: pd.DataFrame, metric: str, **levels: str) -> Mean:
     if rows.empty:
         return Mean(value=None, low=None, high=None)
     values: Any = average_batches(rows, spec).to_numpy()
-    ends = (0.0, 1.0) if spec.binary or spec.level == "membership" else ()
-    return mean(intervals.mean_of(np.asarray(values), spec.binary), *ends)
+    return mean(intervals.mean_of(np.asarray(values), spec.binary), *spec.limits)

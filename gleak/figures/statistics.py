@@ -202,7 +202,8 @@ def band_over_victims(
 ) -> pd.DataFrame:
     """Compute the ends ``low`` and ``high`` of a band for each cell with values.
 
-    The band is computed of the values of its batches; without one, `mean_interval`.
+    The band is computed of the values of its batches; without one, `mean_interval`, within the
+    metric's limits.
     """
 
     def interval(levels: tuple[str, ...], batches: pd.Series) -> tuple[float, float]:
@@ -210,7 +211,9 @@ def band_over_victims(
             return band(batches.to_numpy())
         text = levels[CELL.index("client")]
         client = cast(ClientSpec, read_spec("client", text)) if text else None
-        return mean_interval(batches.to_numpy(), metric.binary, network_means(batches, client))
+        ends = mean_interval(batches.to_numpy(), metric.binary, network_means(batches, client))
+        low, high = np.clip(ends, *metric.limits)
+        return float(low), float(high)
 
     cells = average_batches(counted(scores, str(metric), over), metric).groupby(level=CELL)
     ends = [interval(cast("tuple[str, ...]", levels), batches) for levels, batches in cells]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gleak.artifacts.model import Model
 from gleak.core.registry import register
-from gleak.metrics.base import MetricUnavailable, ModelMetricSpec
+from gleak.metrics.base import SHARE, MetricUnavailable, ModelMetricSpec
 
 
 @register("test_accuracy")
@@ -13,6 +13,7 @@ class TestAccuracy(ModelMetricSpec):
 
     source = "CPL Tables 7a and 8"
     better = "higher"
+    limits = SHARE
 
     def measure(self, model: Model) -> float:
         """Return the test accuracy after the last epoch or round."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from gleak.core.registry import parse, parse_at, register
 from gleak.core.spec import parameter
-from gleak.metrics.base import Comparison, MetricSpec
+from gleak.metrics.base import SHARE, Comparison, MetricSpec
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, gather, match_samples
 from gleak.metrics.reconstruction.pixel_similarity import Ssim
 
@@ -18,6 +18,7 @@ class Recovered(MetricSpec):
     per = "victim"
     modalities = frozenset({"image"})
     better = "higher"
+    limits = SHARE
 
     threshold: float = parameter(
         0.9, "structural similarity from which an image counts as recovered", gt=0, le=1
@@ -63,6 +64,7 @@ class ExpectedShare(MetricSpec):
 
     per = "victim"
     better = "higher"
+    limits = SHARE
 
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the attack is that of the crafting, and there is a theory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import GleakError
 from gleak.core.registry import load, parse
 from gleak.core.spec import Spec
+
+SHARE, SIGNED, NOT_NEGATIVE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
+"""Limits of metrics."""
 
 
 class MetricUnavailable(GleakError):  # noqa: N818
@@ -76,8 +80,9 @@ class ScoreSpec(Spec):
     """Base of all metrics.
 
     ``level`` is the kind of the last spec of the cells it is computed for. ``binary`` is True if
-    every value is 0 or 1, so that the mean is a success rate. ``of_job`` is True if all victims of
-    a job have one value.
+    every value is 0 or 1, so that the mean is a success rate. ``limits`` are the least and the
+    greatest possible value; intervals end there. ``of_job`` is True if all victims of a job have
+    one value.
     """
 
     kind: ClassVar[str] = "metric"
@@ -85,6 +90,7 @@ class ScoreSpec(Spec):
     unit: ClassVar[str] = "1"
     better: ClassVar[Literal["higher", "lower"]] = "lower"
     binary: ClassVar[bool] = False
+    limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     of_job: ClassVar[bool] = False
 
     @property

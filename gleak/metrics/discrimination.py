@@ -12,7 +12,7 @@ import numpy as np
 from gleak.core.lazy import scipy
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.base import Level, ScoreSpec
+from gleak.metrics.base import SHARE, Level, ScoreSpec
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class AUC(VictimMetricSpec):
     """
 
     source = "Mann and Whitney 1947; Hanley and McNeil 1982"
+    limits = SHARE
 
     def of_victim(self, members: np.ndarray, others: np.ndarray) -> float:
         ranks = scipy.stats.rankdata(np.concatenate([members, others]))[: len(members)]
@@ -95,6 +96,7 @@ class PValue(VictimMetricSpec):
 
     source = "Mann and Whitney 1947"
     better = "lower"
+    limits = SHARE
 
     def of_victim(self, members: np.ndarray, others: np.ndarray) -> float:
         return float(scipy.stats.mannwhitneyu(members, others, alternative="greater").pvalue)
@@ -113,6 +115,7 @@ class TruePositiveRate(MembershipMetricSpec):
     source = "Carlini et al. 2022, section III-A"
     per = "sample"
     binary = True
+    limits = SHARE
 
     fpr: float = parameter(0.01, "largest false positive rate", gt=0, lt=1)
 

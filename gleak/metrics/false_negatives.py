@@ -9,6 +9,7 @@ import numpy as np
 from gleak.core.lazy import scipy
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.metrics.base import SHARE
 from gleak.metrics.measured_epsilon import AuditMetricSpec, FinishedAudit
 
 ROUNDING = 1e-9
@@ -29,6 +30,7 @@ class FalseNegatives(AuditMetricSpec):
 
     source = "Dong et al. 2022, Definition 2.1; Clopper and Pearson 1934; Wilks 1941"
     better: ClassVar[Literal["higher", "lower"]] = "higher"
+    limits = SHARE
 
     fpr: float = parameter(0.1, "rate of false positives", gt=0, lt=1)
     bound: Literal["none", "lower", "upper"] = parameter(

@@ -6,7 +6,7 @@ import numpy as np
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
+from gleak.metrics.base import SHARE, Comparison, MetricSpec, MetricUnavailable
 from gleak.metrics.reconstruction.pixel_similarity import Mse
 
 
@@ -20,6 +20,7 @@ class SuccessContent(MetricSpec):
     better = "higher"
     binary = True
     unmatched = 0.0
+    limits = SHARE
 
     threshold: float = parameter(
         1e-3, "mean squared error below which a sample counts as recovered", gt=0
@@ -37,6 +38,7 @@ class SuccessLabels(MetricSpec):
     binary = True
     unmatched = 0.0
     needs_labels = True
+    limits = SHARE
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         return (comparison.estimate_labels == comparison.truth_labels).astype(np.float64)
@@ -55,6 +57,7 @@ class Categories(MetricSpec):
     modalities = frozenset({"tabular"})
     better = "higher"
     unmatched = 0.0
+    limits = SHARE
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         numbers = comparison.private.feature_groups
@@ -84,6 +87,7 @@ class SamplesFound(MetricSpec):
 
     per = "victim"
     better = "higher"
+    limits = SHARE
 
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the attack reports how many true samples each reconstruction averages."""
@@ -107,6 +111,7 @@ class MatchingRate(MetricSpec):
     source = "AGIC Table V"
     per = "victim"
     better = "higher"
+    limits = SHARE
 
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the attack pairs updates."""

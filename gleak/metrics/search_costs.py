@@ -6,7 +6,7 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.registry import register
-from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
+from gleak.metrics.base import NOT_NEGATIVE, Comparison, MetricSpec, MetricUnavailable
 from gleak.runtime.provenance import CPU
 
 
@@ -44,6 +44,7 @@ class Iterations(SearchMetric):
     """Number of iterations for a victim, including those of restarts."""
 
     unit = "iterations"
+    limits = NOT_NEGATIVE
 
 
 @register("evaluations")
@@ -51,6 +52,7 @@ class Evaluations(SearchMetric):
     """Number of evaluations of the attack's objective and its gradient for a victim."""
 
     unit = "evaluations"
+    limits = NOT_NEGATIVE
 
 
 @register("restarts")
@@ -58,6 +60,7 @@ class Restarts(SearchMetric):
     """Number of restarts of a victim's search after divergence or stagnation."""
 
     unit = "restarts"
+    limits = NOT_NEGATIVE
 
 
 @register("objective")
@@ -80,6 +83,7 @@ class Seconds(MetricSpec):
     per = "victim"
     of_job = True
     unit = "s"
+    limits = NOT_NEGATIVE
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         on_cpu = comparison.provenance.get("device", CPU) == CPU
@@ -97,6 +101,7 @@ class PeakMemory(MetricSpec):
     per = "victim"
     of_job = True
     unit = "MB"
+    limits = NOT_NEGATIVE
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         return np.full(comparison.victims, job_record(comparison, "peak_memory_mb"))

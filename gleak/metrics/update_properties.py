@@ -7,13 +7,14 @@ from typing import ClassVar
 import numpy as np
 
 from gleak.core.registry import register
-from gleak.metrics.base import Comparison, MetricSpec
+from gleak.metrics.base import NOT_NEGATIVE, Comparison, MetricSpec
 
 
 class UpdateMetric(MetricSpec):
     """Base of the metrics that are a ``field`` of the truth, averaged over observed rounds."""
 
     per = "victim"
+    limits = NOT_NEGATIVE
     field: ClassVar[str]
 
     def applies(self, comparison: Comparison) -> bool:

@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 
 from gleak.core.registry import parse
-from gleak.figures.statistics import SUCCESS, counted, spread_over_victims, worse_than_blind
+from gleak.figures.statistics import (
+    SUCCESS,
+    band_over_victims,
+    counted,
+    spread_over_victims,
+    worse_than_blind,
+)
 from gleak.figures.statistics import summarise as summarise_spec
 from tests.score_tables import Scored
 
@@ -131,6 +137,22 @@ def test_one_victim_equal_values_and_shares_of_successes_have_no_spread(
     row = spread_over_victims(scored(metric, values), parse("metric", metric)).iloc[0]
     assert row["victims"] == len(values)
     assert np.isnan(row["spread"])
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "expected"),
+    [
+        ("mse", [0.0, 0.0, 0.3], (0, 0.53)),
+        ("ssim", [1.0, 1.0, 0.4], (-0.06, 1)),
+        ("samples_found", [0.0, 1.0, 1.0], (0, 1)),
+    ],
+)
+def test_bands_end_at_the_limits_of_a_metric(
+    scored: Scored, metric: str, values: list[float], expected: tuple[float, float]
+):
+    table = scored(metric, [[value] for value in values])
+    row = band_over_victims(table, parse("metric", metric)).iloc[0]
+    assert (row["low"], row["high"]) == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize(

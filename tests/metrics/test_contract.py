@@ -65,6 +65,9 @@ def test_values_have_the_declared_shape_and_are_finite(
     assert values.shape == ((2, 3) if metric.per == "sample" else (2,))
     assert values.dtype == np.float64
     assert np.isfinite(values).all()
+    low, high = metric.limits
+    assert ((values >= low) & (values <= high)).all()
+    assert (low, high) == (0, 1) or not metric.binary
 
 
 @pytest.mark.parametrize("name", PER_SAMPLE)

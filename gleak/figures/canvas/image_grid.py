@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import textwrap
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,6 +15,7 @@ SIDE, SMALLEST = 0.85, 0.64  # inches of an image: where there is room, and at l
 GAP = 0.1  # inches between images
 ABOVE, BELOW = 0.15, 0.12  # inches of a line of text above and below an image
 LEFT, LETTER = 0.6, 0.062  # inches for the labels of the rows: at least, and of a letter
+SMALL_LETTER = 0.05  # inches of a letter below an image
 MISSING: dict[str, Any] = {"hatch": "////", "facecolor": "0.95", "edgecolor": "0.7", "linewidth": 0}
 
 
@@ -47,6 +49,21 @@ class TileRow:
         """Height of the texts with the gap to the next row, in inches."""
         return (ABOVE if any(tile.above for tile in self.tiles) else 0.0) + self.below + GAP
 
+    def wrapped(self, letters: int) -> Self:
+        """Return the row with lines of at most so many letters below the images."""
+        tiles = [
+            replace(
+                tile,
+                below="\n".join(
+                    part
+                    for line in tile.below.splitlines()
+                    for part in textwrap.wrap(line, letters)
+                ),
+            )
+            for tile in self.tiles
+        ]
+        return replace(self, tiles=tiles)
+
 
 def draw_grid(rows: list[TileRow]) -> mpl.figure.Figure:
     """Draw rows of tiles below each other."""
@@ -54,6 +71,7 @@ def draw_grid(rows: list[TileRow]) -> mpl.figure.Figure:
     margin = max(LEFT, LETTER * label + GAP)
     columns = max(len(row.tiles) for row in rows)
     side = max(SMALLEST, min(SIDE, (PAGE - margin) / columns - GAP))
+    rows = [row.wrapped(int((side + GAP) / SMALL_LETTER)) for row in rows]
     width = margin + columns * (side + GAP)
     height = sum(row.height + side for row in rows)
     canvas, bottom = new_figure(width, height), height

@@ -8,7 +8,14 @@ from gleak.core.errors import ArtifactError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
+from gleak.metrics.base import (
+    NOT_NEGATIVE,
+    SHARE,
+    SIGNED,
+    Comparison,
+    MetricSpec,
+    MetricUnavailable,
+)
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, assign
 from gleak.runtime import perceptual
 
@@ -25,6 +32,7 @@ class Lpips(MetricSpec):
     """
 
     modalities = frozenset({"image"})
+    limits = NOT_NEGATIVE
 
     net: perceptual.Net = parameter(
         perceptual.SQUEEZE,
@@ -67,6 +75,7 @@ class Jaccard(MetricSpec):
     modalities = frozenset({"image"})
     better = "higher"
     unmatched = 0.0
+    limits = SHARE
 
     def applies(self, comparison: Comparison) -> bool:
         """Return True if there is a tagger."""
@@ -103,6 +112,7 @@ class EmbeddingCosine(MetricSpec):
     source = "CPA Figure 7"
     better = "higher"
     unmatched = 0.0
+    limits = SIGNED
 
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the model has embeddings and the attack reconstructs them."""

@@ -11,7 +11,7 @@ import numpy as np
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.base import Comparison, MetricSpec
+from gleak.metrics.base import SHARE, Comparison, MetricSpec
 from gleak.metrics.reconstruction.assignment import gather, match_samples
 from gleak.metrics.reconstruction.pixel_similarity import Psnr, Ssim
 
@@ -88,6 +88,7 @@ class PsnrHindsight(HindsightMetric):
 
     unit = Psnr.unit
     better = Psnr.better
+    limits = Psnr.limits
 
     @property
     def plain(self) -> MetricSpec:
@@ -99,6 +100,7 @@ class SsimHindsight(HindsightMetric):
     """`ssim` of the candidate with the highest mean; what an ensemble could have chosen."""
 
     better = Ssim.better
+    limits = Ssim.limits
 
     @property
     def plain(self) -> MetricSpec:
@@ -134,6 +136,7 @@ class Chosen(EnsembleMetric):
     per = "victim"
     better = "higher"
     binary = True
+    limits = SHARE
 
     attack: str | None = parameter(None, "name of the attack; none: any")
 

@@ -10,7 +10,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.knowledge.loading import fingerprints
-from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
+from gleak.metrics.base import SHARE, Comparison, MetricSpec, MetricUnavailable
 from gleak.runtime.seeding import stream
 
 CANDIDATES = 100
@@ -75,6 +75,7 @@ class Identified(Identification):
     better = "higher"
     binary = True
     unmatched = 0.0
+    limits = SHARE
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         values = np.zeros(comparison.truth_labels.shape)
@@ -96,6 +97,7 @@ class IdentifiedByChance(Identification):
 
     source = "ours"
     per = "victim"
+    limits = SHARE
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         chances = np.zeros(comparison.truth_labels.shape)

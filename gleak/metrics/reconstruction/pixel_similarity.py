@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import numpy as np
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
+from gleak.metrics.base import NOT_NEGATIVE, SIGNED, Comparison, MetricSpec, MetricUnavailable
 from gleak.metrics.reconstruction.assignment import allowed_pairs, assign_samples, gather
 from gleak.metrics.reconstruction.feature_similarity import Lpips
 from gleak.runtime.perceptual import SQUEEZE, Net
@@ -28,6 +29,8 @@ YCBCR_WEIGHTS = (0.8, 0.1, 0.1)
 @register("mse")
 class Mse(MetricSpec):
     """Mean squared error over a sample's features (pixels and channels)."""
+
+    limits = NOT_NEGATIVE
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         error = comparison.estimate.astype(np.float64) - comparison.truth
@@ -46,6 +49,7 @@ class Psnr(MetricSpec):
     modalities = frozenset({"image"})
     unit = "dB"
     better = "higher"
+    limits = (-math.inf, PSNR_CAP)
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         return measure_images(_psnr, comparison)
@@ -73,6 +77,7 @@ class Ssim(MetricSpec):
 
     modalities = frozenset({"image"})
     better = "higher"
+    limits = SIGNED
 
     window: Literal["gaussian", "global"] = parameter(
         "gaussian",
@@ -191,6 +196,7 @@ class PsnrOracleSign(OracleSignMetric):
     source = "ours, after CPA's oracle"
     unit = Psnr.unit
     better = Psnr.better
+    limits = Psnr.limits
 
     @property
     def plain(self) -> MetricSpec:
@@ -203,6 +209,7 @@ class LpipsOracleSign(OracleSignMetric):
 
     source = "CPA Tables I, III and IV"
     better = Lpips.better
+    limits = Lpips.limits
 
     net: Net = parameter(SQUEEZE, "as of `lpips`", source="ours; vgg in CPA's code")
 

@@ -32,8 +32,9 @@ from gleak.figures.statistics import CELL
 from gleak.figures.tabulate import in_order, join_networks
 from gleak.metrics.score_table import REFUSED, empty_scores, read_scores, refused_scores
 from gleak.runtime import provenance
+from gleak.runtime.hub_weights import check_file
 from gleak.runtime.workflow import Workflow
-from gleak.studies.axis_labels import BLIND, bare
+from gleak.studies.axis_labels import BLIND, bare, read_metric
 from gleak.studies.cell import Cell, levels_of, levels_of_truth
 from gleak.studies.estimate import jobs
 from gleak.studies.grid import Grid
@@ -97,13 +98,14 @@ class Recorder:
             After each piece what was done.
 
         Raises:
-            ArtifactError: the victims are not those of the record, or this has cells that the study
-                does not declare; nothing is changed.
+            ArtifactError: the victims are not those of the record, this has cells that the study
+                does not declare, or weights of its metrics are missing; nothing is changed.
             StoppedError: interrupted; finished cells are in the record.
         """
         with recording(self.folder):
             end = time.monotonic() + hours * 3600
             for name in order():
+                self._check_weights(name)
                 self._warn_of_other_code(name)
             tried: set[tuple[str, Cell]] = set()
             while time.monotonic() < end:
@@ -183,6 +185,18 @@ class Recorder:
                 "them, or move the file away to record the grid anew"
             )
         return table[known]
+
+    def _check_weights(self, grid: str) -> None:
+        """Check that weights are there which recorded metrics of a grid need."""
+        table = self._table(grid)
+        if not self.lacking(self._grid(grid)):
+            return
+        for metric in table.loc[table["value"].notna(), "metric"].unique():
+            for file in sorted(read_metric(metric).weights):
+                try:
+                    check_file(file)
+                except ArtifactError as error:
+                    raise ArtifactError(f"grid {grid}: the record has {metric}: {error}") from error
 
     def _warn_of_other_code(self, grid: str) -> None:
         """Log a warning if cells of a grid were recorded with other code than what is added."""

@@ -195,6 +195,18 @@ def test_a_record_grows_by_networks(recorder: Make, tmp_path: Path):
     assert [*record(recorder(study, "again"))] == []
 
 
+def test_weights_that_the_record_was_made_with_are_needed_before_work(
+    recorder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with_lpips = {"metrics": ("mse", "lpips")}
+    [*record(recorder(with_networks(2, tmp_path), **with_lpips))]
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
+    other = recorder(with_networks(3, tmp_path), "elsewhere", **with_lpips)
+    with pytest.raises(ArtifactError, match="the record has lpips: "):
+        [*record(other)]
+    assert not other.workflow.made
+
+
 def test_networks_with_other_victims_than_the_record_are_refused(recorder: Make, tmp_path: Path):
     [*record(recorder(with_networks(2, tmp_path)))]
     other = recorder(with_networks(3, tmp_path), "elsewhere", errors={"blind": 0.7})

@@ -12,7 +12,7 @@ from gleak.core.spec import parameter
 from gleak.metrics.audits.base import AuditSpec, Broadcast, Finding, evenly_spaced
 from gleak.metrics.audits.weight_matrices import Balanced
 
-SIGNED = 0.999
+COSINE = 0.999
 ISOLATED = 0.955
 PROJECTED_COSINE = 0.95
 MOST_PARTNERS = 3
@@ -78,9 +78,9 @@ def opposed_rows(weights: NDArray) -> int:
         here = np.arange(start, min(start + BLOCK_ROWS, len(units)))
         near = here[np.abs(_cosines(shadows, here)).max(axis=1, initial=0) > PROJECTED_COSINE]
         cosines = _cosines(units, near)
-        partners = np.count_nonzero(np.abs(cosines) > SIGNED, axis=1)
+        partners = np.count_nonzero(np.abs(cosines) > COSINE, axis=1)
         neighbours = np.count_nonzero(np.abs(cosines) > ISOLATED, axis=1)
-        opposed = (cosines < -SIGNED).any(axis=1)
+        opposed = (cosines < -COSINE).any(axis=1)
         grouped = opposed & (partners <= MOST_PARTNERS) & (neighbours == partners)
         count += int(np.count_nonzero(grouped))
     return count

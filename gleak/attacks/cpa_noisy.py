@@ -9,7 +9,7 @@ from gleak.artifacts.private import UNKNOWN
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, MID_GREY, AttackSummary
 from gleak.attacks.cpa_edges import POWER, unmix_edges
-from gleak.attacks.noisy_first_layer import FirstLayer, NoisyVictim, fills_range
+from gleak.attacks.noisy_first_layer import FirstLayer, NoisyVictim, range_tells_scale
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing import noisy_mixtures
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
@@ -71,7 +71,7 @@ class CPANoisy(InputUnmixing):
             )
 
     def keeps_samples(self, observation: Observation) -> bool:
-        return fills_range(observation)
+        return range_tells_scale(observation)
 
     def summary(self) -> AttackSummary:
         return AttackSummary(

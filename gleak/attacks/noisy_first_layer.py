@@ -34,7 +34,7 @@ ROUNDING = 1e-6
 TINY = 1e-30
 
 
-def fills_range(observation: Observation) -> bool:
+def range_tells_scale(observation: Observation) -> bool:
     """Return True if hardly anything but the range of its values tells the scale of a sample.
 
     This is so where clients clip each parameter of each sample's gradient by itself.

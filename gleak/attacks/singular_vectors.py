@@ -11,7 +11,7 @@ from gleak.attacks.first_layer import (
     DenseFirstAttack,
     exact_reconstruction,
 )
-from gleak.attacks.noisy_first_layer import NoisyVictim, fills_range
+from gleak.attacks.noisy_first_layer import NoisyVictim, range_tells_scale
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.noisy_mixtures import regress, smooth
 from gleak.clients.base import ClientSpec
@@ -56,7 +56,7 @@ class SingularVectors(DenseFirstAttack):
             )
 
     def keeps_samples(self, observation: Observation) -> bool:
-        return fills_range(observation)
+        return range_tells_scale(observation)
 
     def summary(self) -> AttackSummary:
         return AttackSummary(

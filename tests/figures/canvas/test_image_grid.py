@@ -14,8 +14,8 @@ def test_long_texts_below_images_are_wrapped() -> None:
     figure = draw_grid(rows)
     texts = [axes.texts[0] for axes in figure.axes[1:]]
     assert [text.get_text() for text in texts] == ["SSIM, one window\n0.9299", "MSE 0.1"]
-    boxes = [axes.texts[0].get_window_extent() for axes in figure.axes]
-    assert boxes[0].x1 < figure.axes[1].texts[0].get_window_extent().x0
+    first, second, _ = (axes.texts[0].get_window_extent() for axes in figure.axes)
+    assert first.x1 < second.x0
 
 
 def test_lines_below_an_image_take_their_height() -> None:

@@ -33,6 +33,7 @@ from gleak.figures.headlines import (
     in_page,
     list_headlines,
 )
+from gleak.figures.identified_claims import judge_by_identification, section
 from gleak.figures.judge import in_words, judge_claims
 from gleak.figures.published import empty_published, read_published
 from gleak.figures.record_files import (
@@ -186,12 +187,27 @@ class Record:
     @cached_property
     def verdicts(self) -> pd.DataFrame:
         """Verdicts on the claims on recorded grids; without data if cells are not yet recorded."""
-        tables = self.declared
-        judged = [claim for claim in self.study.expectations if claim.grid in tables]
-        study = replace(self.study, expectations=judged)
-        papers = empty_published() if self.published is None else read_published(self.published)
-        sizes = {k: v for facts in self.conditions.values() for k, v in facts.samples.items()}
-        return in_words(study, self.scale, judge_claims(study, self.scale, tables, papers, sizes))
+        study, papers = self._judged, empty_published()
+        if self.published is not None:
+            papers = read_published(self.published)
+        table = judge_claims(study, self.scale, self.declared, papers, self._sizes)
+        return in_words(study, self.scale, table)
+
+    @cached_property
+    def identified(self) -> pd.DataFrame:
+        """Verdicts by identification on the claims on recorded grids that are about nearness."""
+        judged, scale = self._judged, self.scale
+        return judge_by_identification(judged, scale, self.declared, self._sizes, self.verdicts)
+
+    @property
+    def _judged(self) -> Study:
+        """The study with the claims on recorded grids alone."""
+        claims = [claim for claim in self.study.expectations if claim.grid in self.declared]
+        return replace(self.study, expectations=claims)
+
+    @property
+    def _sizes(self) -> dict[str, dict[str, int]]:
+        return {k: v for facts in self.conditions.values() for k, v in facts.samples.items()}
 
     def table(self, grid: str) -> Path:
         """Return the file with the scores of a grid."""
@@ -230,9 +246,10 @@ def write_results(record: Record, page: Path, headlines: pd.DataFrame | None = N
         f"in [{record.folder.name}/]({record.folder.name}/{CONDITIONS}); comments are in the notes."
     )
     shown = headlines_of([record]) if headlines is None else headlines
-    parts = [head, *_open(record, shown), *_draw(record), *_judge(record), *_describe(record)]
+    parts = [head, *_open(record, shown), *_draw(record), *_judge(record)]
+    parts += [*section(record.identified), *_describe(record), *_left_out(record)]
     with atomic(page) as temporary:
-        temporary.write_text("\n\n".join([*parts, *_left_out(record)]) + "\n", encoding="utf-8")
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def _open(record: Record, headlines: pd.DataFrame) -> Iterator[str]:

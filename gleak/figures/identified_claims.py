@@ -1,0 +1,122 @@
+"""Claims on how near images are, judged again by whether each image is identified.
+
+PSNR, SSIM and successes ask how near a reconstruction is to its image; `identified` whether it can
+be told from other images of its class. A claim may hold by one and fail by the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+from gleak.core.lazy import pandas as pd
+from gleak.figures.evidence import SplitSizes
+from gleak.figures.headlines import in_page
+from gleak.figures.judge import in_words, judge_claims
+from gleak.figures.published import empty_published
+from gleak.figures.statistics import Row, records
+from gleak.figures.verdict_table import tabulate_verdicts
+from gleak.studies.axis_labels import read_metric
+from gleak.studies.claims import Bound, Expectation, Hides
+from gleak.studies.study import Study
+
+IDENTIFIED = "identified"
+NEARNESS = ("psnr", "ssim", "success_content")
+"""Metrics of images in whose place images are identified; larger is better for all of them."""
+SHARE = "success_content"
+"""The one that is a share, too, so that its bounds are bounds of the images identified."""
+MARGIN = 0.05
+"""Difference of shares that counts as none."""
+NEAR = "near"
+"""Column: verdicts by the metrics of the claims, as text."""
+OPPOSITE = {"holds": "fails", "fails": "holds"}
+
+
+def judge_by_identification(
+    study: Study,
+    scale: str,
+    tables: Mapping[str, pd.DataFrame],
+    sizes: SplitSizes,
+    verdicts: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return verdicts by identification on the claims on nearness whose cells have it.
+
+    One row per claim and group, those first that change into their opposite; a claim on several
+    metrics is one claim. Columns as of `gleak.figures.judge.in_words`, and `NEAR`.
+
+    Args:
+        study: with the expectations.
+        scale: of the grids.
+        tables: grid -> its scores; other grids are not judged.
+        sizes: of datasets whose specs do not tell them.
+        verdicts: on the same claims by their own metrics, of `gleak.figures.judge.in_words`.
+    """
+    claims = [claim for claim in study.claims(scale) if claim.grid in tables]
+    asked = [asked for claim in claims if (asked := by_identification(claim)) is not None]
+    own = replace(study, expectations=asked)
+    judged = judge_claims(own, scale, tables, empty_published(), sizes)
+    judged = in_words(own, scale, judged[judged["verdict"] != "no data"])
+    known = {(row["id"], row["group"]): row for row in records(verdicts)}
+    together: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in records(judged):
+        near = known.get((row["id"], row["group"]))
+        told = f"{near['metric']}: {near['verdict']}" if near is not None else ""
+        key = tuple(row[name] for name in ("claim", "group", "compared", "ours", "interval"))
+        if key in together:
+            together[key][NEAR] += f"; {told}"
+        else:
+            together[key] = {**row, NEAR: told}
+    table = pd.DataFrame([*together.values()], columns=[*judged.columns, NEAR])
+    changed = [not is_opposite(row) for row in records(table)]
+    return table.iloc[pd.Series(changed, dtype=bool).argsort(kind="stable")]
+
+
+def by_identification(claim: Expectation) -> Expectation | None:
+    """Return a claim on nearness as one on identification; None for other claims.
+
+    A difference of shares has to be above 0 in place of a margin of decibels or of SSIM, and what
+    is claimed to be equal, or not to go back, may differ by `MARGIN`. Of bounds those of successes
+    alone remain: they are shares, too.
+    """
+    metric = read_metric(claim.metric).name
+    if metric not in NEARNESS or (isinstance(claim, Bound) and metric != SHARE):
+        return None
+    strict = getattr(claim, "relation", "<") == "<" and not isinstance(claim, Hides)
+    limits: dict[str, Any] = {
+        "margin": 0.0 if strict else MARGIN,
+        "slack": MARGIN,
+        "within": MARGIN,
+        "factor": 1.0,
+    }
+    own = {name: value for name, value in limits.items() if name in type(claim).model_fields}
+    return claim.model_copy(update={"metric": IDENTIFIED, "chance": None, **own})
+
+
+def is_opposite(row: Row) -> bool:
+    """Return True if a claim holds by identification and fails by nearness, or the reverse.
+
+    Not if metrics of nearness contradict each other.
+    """
+    verdict, near = str(row["verdict"]), str(row[NEAR])
+    return f": {OPPOSITE.get(verdict)}" in near and f": {verdict}" not in near
+
+
+def section(table: pd.DataFrame) -> list[str]:
+    """Return the section of a page: how many verdicts change, and all of them; or nothing.
+
+    Args:
+        table: of `judge_by_identification`.
+    """
+    if table.empty:
+        return []
+    opposite = sum(map(is_opposite, records(table)))
+    text = (
+        "The claims on PSNR, SSIM and successes on the same scores, by whether each image is told "
+        "from others of its class ([`identified`](#metric-identified)): what is better has to "
+        f"identify more, and what is equal may differ by {MARGIN:g}. Verdicts: {len(table)}; "
+        f"changed from *holds* to *fails* or the reverse: {opposite}."
+    )
+    shown = {"by the claim's metric": lambda row: escape(str(row[NEAR]))}
+    return ["## Claims by identification", text, in_page(tabulate_verdicts(table, shown))]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache
-from importlib.machinery import PathFinder
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.core.lazy import torch
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from torch.library import Library
 
 ARGUMENTS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+COMPILED = "_C*"
+"""Compiled operators in torchvision's folder: ``_C.so``, or ``_C_stable.so`` from 0.29 on."""
 SCHEMAS = {name: name + ARGUMENTS for name in ("nms", "qnms")}
 
 
@@ -31,10 +35,10 @@ def ensure_operators() -> Library | None:
     """
     package = find_spec("torchvision")
     folders = package.submodule_search_locations if package else None
-    compiled = PathFinder.find_spec("_C", list(folders or []))
-    if compiled is not None and compiled.origin is not None:
-        with suppress(OSError):
-            torch.ops.load_library(compiled.origin)
+    for path in chain.from_iterable(Path(folder).glob(COMPILED) for folder in folders or []):
+        if path.name.endswith(tuple(EXTENSION_SUFFIXES)):
+            with suppress(OSError):
+                torch.ops.load_library(str(path))
     operators = torch.ops.torchvision
     missing = [schema for name, schema in SCHEMAS.items() if not hasattr(operators, name)]
     if not missing:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,23 @@ def test_torchvision_imports_after_the_operators_are_ensured():
         print(torchvision.models.squeezenet1_1(weights=None).num_classes)
     """)
     assert output == "1000"
+
+
+def test_operators_of_any_name_are_loaded(tmp_path: Path):
+    package = tmp_path / "torchvision"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / f"_C_stable{EXTENSION_SUFFIXES[-1]}").touch()
+    (package / "_C_notes.txt").touch()
+    output = run(f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import torch
+        from gleak.runtime.torchvision_ops import ensure_operators
+        torch.ops.load_library = lambda path: print(path)
+        ensure_operators()
+    """)
+    assert output == str(package / f"_C_stable{EXTENSION_SUFFIXES[-1]}")
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from gleak.artifacts.schema import array, array_fields, attribute
 from gleak.artifacts.store import Artifact
 
+UNKNOWN = -1
+"""Label of a sample whose class an attack does not tell."""
 TRACES = ("trace_iteration", "trace_objective", "snapshot_iteration", "snapshots")
 
 
@@ -38,7 +40,13 @@ class Candidate:
     chosen: bool = False
 
 
-CANDIDATES = tuple(f"candidate_{own.name}" for own in fields(Candidate))
+CANDIDATES = tuple(
+    f"candidate_{name}"
+    for name in (
+        *("attack", "reason", "criterion", "evaluations"),
+        *("place", "inputs", "labels", "chosen"),
+    )
+)
 """Fields of a `Reconstruction` that are those of candidates."""
 
 
@@ -76,8 +84,10 @@ class Reconstruction(Artifact):
         candidate_reason: Shape (V, C).
         candidate_criterion: Shape (V, C), NaN where there is none.
         candidate_evaluations: Shape (V, C).
-        candidate_inputs: Shape (V, C, N, ...), NaN where nothing was proposed.
-        candidate_labels: Shape (V, C, N), -1 where unknown, or nothing was proposed.
+        candidate_place: Shape (V, C), position of its samples among the P; -1 if it proposed none.
+        candidate_inputs: Shape (V, P, N, ...), samples of those that proposed some; NaN after the
+            last of a victim.
+        candidate_labels: Shape (V, P, N), their labels; -1 where unknown.
         candidate_chosen: Shape (V), position of the chosen one among the C; -1 if none is.
     """
 
@@ -116,11 +126,12 @@ class Reconstruction(Artifact):
     candidate_evaluations: np.ndarray | None = array(
         "victim candidate", "evaluations", "int", optional=True
     )
+    candidate_place: np.ndarray | None = array("victim candidate", "proposal", "int", optional=True)
     candidate_inputs: np.ndarray | None = array(
-        "victim candidate sample feature...", "intensity in [0, 1]", optional=True, finite=False
+        "victim proposal sample feature...", "intensity in [0, 1]", optional=True, finite=False
     )
     candidate_labels: np.ndarray | None = array(
-        "victim candidate sample", "class index", "int", optional=True
+        "victim proposal sample", "class index", "int", optional=True
     )
     candidate_chosen: np.ndarray | None = array("victim", "candidate", "int", optional=True)
 
@@ -130,48 +141,53 @@ class Reconstruction(Artifact):
         Samples of candidates have the shape of those of the reconstruction.
         """
         shape = (len(listed), max(map(len, listed), default=0))
-        samples = self.inputs.shape[1:]
+        proposals = [sum(one.inputs is not None for one in candidates) for candidates in listed]
+        samples = (len(listed), max(proposals, default=0), *self.inputs.shape[1:])
         columns = {
             "attack": np.full(shape, "", dtype=object),
             "reason": np.full(shape, "", dtype=object),
             "criterion": np.full(shape, np.nan),
             "evaluations": np.zeros(shape, dtype=int),
-            "inputs": np.full((*shape, *samples), np.nan, dtype=self.inputs.dtype),
-            "labels": np.full((*shape, samples[0]), -1),
         }
+        place = np.full(shape, -1)
+        inputs = np.full(samples, np.nan, dtype=self.inputs.dtype)
+        labels = np.full(samples[:3], UNKNOWN)
         chosen = np.full(len(listed), -1)
         for victim, candidates in enumerate(listed):
-            for place, candidate in enumerate(candidates):
+            for number, one in enumerate(candidates):
                 for name, values in columns.items():
-                    if (value := getattr(candidate, name)) is not None:
-                        values[victim, place] = value
-                if candidate.chosen:
-                    chosen[victim] = place
-        named: dict[str, Any] = {f"candidate_{name}": values for name, values in columns.items()}
-        return replace(self, **named, candidate_chosen=chosen)
+                    values[victim, number] = getattr(one, name)
+                if one.chosen:
+                    chosen[victim] = number
+                if one.inputs is not None:
+                    own = place[victim, number] = place[victim].max() + 1
+                    inputs[victim, own] = one.inputs
+                    labels[victim, own] = UNKNOWN if one.labels is None else one.labels
+        others = {"place": place, "inputs": inputs, "labels": labels, "chosen": chosen}
+        named: dict[str, Any] = {f"candidate_{k}": v for k, v in (columns | others).items()}
+        return replace(self, **named)
 
     def candidates(self, victim: int) -> tuple[Candidate, ...]:
         """Return what an ensemble considered for a victim; empty if fields of it are missing."""
         stored = [getattr(self, name) for name in CANDIDATES]
         if any(values is None for values in stored):
             return ()
-        *columns, chosen = (values[victim] for values in stored)
-        listed = []
-        for place, (attack, reason, criterion, evaluations, inputs, labels) in enumerate(
-            zip(*columns, strict=True)
-        ):
-            proposed = not np.isnan(inputs).any()
-            candidate = Candidate(
+        attacks, reasons, criteria, evaluations, places, inputs, labels, chosen = (
+            values[victim] for values in stored
+        )
+        return tuple(
+            Candidate(
                 attack=attack,
-                reason=reason,
-                criterion=float(criterion),
-                evaluations=int(evaluations),
-                inputs=inputs if proposed else None,
-                labels=labels if proposed else None,
-                chosen=bool(place == chosen),
+                reason=reasons[number],
+                criterion=float(criteria[number]),
+                evaluations=int(evaluations[number]),
+                inputs=inputs[place] if place >= 0 else None,
+                labels=labels[place] if place >= 0 else None,
+                chosen=bool(number == chosen),
             )
-            listed.append(candidate)
-        return tuple(candidate for candidate in listed if candidate.attack)
+            for number, (attack, place) in enumerate(zip(attacks, places, strict=True))
+            if attack
+        )
 
 
 def join_victims(parts: Sequence[Reconstruction]) -> Reconstruction:

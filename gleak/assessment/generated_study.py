@@ -58,7 +58,7 @@ class Effort:
 
 
 STEPS = (
-    *(Effort(2, iterations) for iterations in (10, 30)),
+    *(Effort(2, iterations) for iterations in (5, 30)),
     *(Effort(6, iterations) for iterations in (100, 200, 400, 800, 1600, 2400)),
     *(Effort(10, iterations) for iterations in (2400, 4800)),
     *(Effort(victims, 4800) for victims in (20, 35, 60, 100)),

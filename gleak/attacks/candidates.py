@@ -18,6 +18,7 @@ from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.matching.unsent_values import unsent_values
 from gleak.attacks.observation import Observation
 from gleak.core.errors import GleakError, StoppedError
+from gleak.core.lazy import torch
 
 EXPLAINED = 1e-9
 """Squared error of what was sent, relative to its mean square, that rounding leaves."""
@@ -456,10 +457,10 @@ def filled(inputs: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 def assigned(samples: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the positions of the most similar others, one for each of K samples; Shape (K)."""
-    from scipy import optimize, spatial
+    from scipy.optimize import linear_sum_assignment
 
-    flat = (samples.reshape(len(samples), -1), others.reshape(len(others), -1))
-    _, taken = optimize.linear_sum_assignment(spatial.distance.cdist(*flat))
+    first, second = (torch.from_numpy(each.astype(float)) for each in (samples, others))
+    _, taken = linear_sum_assignment(torch.cdist(first.flatten(1), second.flatten(1)).numpy())
     return np.asarray(taken)
 
 

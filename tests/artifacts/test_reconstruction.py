@@ -54,6 +54,15 @@ def test_candidates_are_read_as_they_were_written(tmp_path: Path):
     assert_listed(Reconstruction.read(path, victims=slice(1, 2)), LISTED[1:])
 
 
+def test_samples_are_kept_of_candidates_that_propose_some_alone():
+    bare = Candidate(attack="dlg", reason="not run")
+    full = replace(bare, inputs=np.zeros(SHAPE, np.float32), labels=np.zeros(SHAPE[0], int))
+    listed = [[bare] * 5 + [full], [full, bare, full]]
+    found = reconstruction().with_candidates(listed)
+    assert found.candidate_inputs is not None and found.candidate_inputs.shape == (2, 2, *SHAPE)
+    assert_listed(found, listed)
+
+
 def test_long_texts_of_some_victims_are_read_as_text(tmp_path: Path):
     """They are compressed in chunks, unlike short ones."""
     path, listed = tmp_path / "reconstruction.h5", [*LISTED]

@@ -111,7 +111,7 @@ def test_what_measuring_took_counts_and_the_least_is_run_whatever_it_takes(
     deployment = resolved(**VARIED)
     measured = run(deployment, tmp_path, linear)
     spent = Pace(measured.timed, 1e6, RESULTS)
-    assert generate_study("mine", deployment, spent).effort == Effort(2, 10)
+    assert generate_study("mine", deployment, spent).effort == Effort(2, 5)
 
 
 def test_nothing_is_measured_twice_or_if_the_size_is_given(
@@ -129,9 +129,9 @@ def test_one_budget_bounds_the_time_of_larger_ones(resolved: Resolve, tmp_path: 
     found = resolved()
     both = run(found, tmp_path, linear)
     first = Pace({cell: times[:1] for cell, times in both.timed.items()}, 0.0, tmp_path)
-    small, large = (minutes(found, Effort(1, n), first, tmp_path) for n in (10, 100))
+    small, large = (minutes(found, Effort(1, n), first, tmp_path) for n in (5, 100))
     assert small == pytest.approx(
-        minutes(found, Effort(1, 10), replace(both, made=frozenset()), tmp_path)
+        minutes(found, Effort(1, 5), replace(both, made=frozenset()), tmp_path)
     )
     assert large > minutes(found, Effort(1, 100), both, tmp_path)
     assert affords("mine", resolved(budget={"minutes": 5}), Effort(1, 40), first)

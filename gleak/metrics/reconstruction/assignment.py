@@ -14,7 +14,7 @@ import numpy as np
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.core.lazy import scipy
+from gleak.core.lazy import scipy, torch
 
 UNASSIGNED = -1
 
@@ -113,5 +113,8 @@ def gather(values: np.ndarray, order: np.ndarray, missing: float) -> np.ndarray:
 def _squared_errors(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
     """Compute sums over features, Shape (N, M); their optimum is that of the means."""
     features = math.prod(truth.shape[1:])
-    flat = (samples.reshape(len(samples), features) for samples in (truth, estimate))
-    return np.asarray(scipy.spatial.distance.cdist(*flat, metric="sqeuclidean"))
+    first, second = (
+        torch.from_numpy(samples.astype(float).reshape(len(samples), features))
+        for samples in (truth, estimate)
+    )
+    return np.asarray(torch.cdist(first, second).square())

@@ -76,9 +76,9 @@ def judge_by_identification(
 def by_identification(claim: Expectation) -> Expectation | None:
     """Return a claim on nearness as one on identification; None for other claims.
 
-    A difference of shares has to be above 0 in place of a margin of decibels or of SSIM, and what
-    is claimed to be equal, or not to go back, may differ by `MARGIN`. Of bounds those of successes
-    alone remain: they are shares, too.
+    Those on successes keep their numbers, which are shares, too. Of others a difference has to be
+    above 0, and what is claimed to be equal, or not to go back, may differ by `MARGIN`; bounds are
+    left out.
     """
     metric = read_metric(claim.metric).name
     if metric not in NEARNESS or (isinstance(claim, Bound) and metric != SHARE):
@@ -90,7 +90,8 @@ def by_identification(claim: Expectation) -> Expectation | None:
         "within": MARGIN,
         "factor": 1.0,
     }
-    own = {name: value for name, value in limits.items() if name in type(claim).model_fields}
+    known = () if metric == SHARE else type(claim).model_fields
+    own = {name: value for name, value in limits.items() if name in known}
     return claim.model_copy(update={"metric": IDENTIFIED, "chance": None, **own})
 
 
@@ -114,9 +115,10 @@ def section(table: pd.DataFrame) -> list[str]:
     opposite = sum(map(is_opposite, records(table)))
     text = (
         "The claims on PSNR, SSIM and successes on the same scores, by whether each image is told "
-        "from others of its class ([`identified`](#metric-identified)): what is better has to "
-        f"identify more, and what is equal may differ by {MARGIN:g}. Verdicts: {len(table)}; "
-        f"changed from *holds* to *fails* or the reverse: {opposite}."
+        "from others of its class ([`identified`](#metric-identified)). Margins of decibels and of "
+        "SSIM do not count here: what is better has to identify more, and what is equal may differ "
+        f"by {MARGIN:g}. Verdicts: {len(table)}; changed from *holds* to *fails* or the reverse: "
+        f"{opposite}."
     )
     shown = {"by the claim's metric": lambda row: escape(str(row[NEAR]))}
     return ["## Claims by identification", text, in_page(tabulate_verdicts(table, shown))]

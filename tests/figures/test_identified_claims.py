@@ -74,6 +74,7 @@ def test_without_identification_nothing_is_shown(tmp_path: Path, tables: dict[st
     [
         ({"metric": "psnr", "margin": 2.0, "factor": 2.0}, {"margin": 0.0, "factor": 1.0}),
         ({"metric": "ssim", "relation": "<=", "margin": 0.01}, {"margin": 0.05}),
+        ({"metric": "success_content", "margin": 0.1}, {"margin": 0.1}),
     ],
 )
 def test_margins_are_of_shares(tmp_path: Path, claim: dict[str, Any], changed: dict[str, float]):

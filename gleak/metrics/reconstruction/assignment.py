@@ -14,7 +14,7 @@ import numpy as np
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.core.lazy import scipy, torch
+from gleak.core.lazy import scipy
 
 UNASSIGNED = -1
 
@@ -111,10 +111,13 @@ def gather(values: np.ndarray, order: np.ndarray, missing: float) -> np.ndarray:
 
 
 def _squared_errors(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-    """Compute sums over features, Shape (N, M); their optimum is that of the means."""
+    """Compute sums over features, Shape (N, M); their optimum is that of the means.
+
+    By a product of matrices, which for 1,600 photographs takes a tenth of the time of differences.
+    """
     features = math.prod(truth.shape[1:])
     first, second = (
-        torch.from_numpy(samples.astype(float).reshape(len(samples), features))
-        for samples in (truth, estimate)
+        samples.astype(float).reshape(len(samples), features) for samples in (truth, estimate)
     )
-    return np.asarray(torch.cdist(first, second).square())
+    norms = np.square(first).sum(1)[:, None] + np.square(second).sum(1)
+    return np.asarray(np.maximum(norms - 2 * first @ second.T, 0))

@@ -30,7 +30,7 @@ SHARE = "success_content"
 MARGIN = 0.05
 """Difference of shares that counts as none."""
 NEAR = "near"
-"""Column: verdicts by the metrics of the claims, as text."""
+"""Column: verdict by each metric of the claim, by the label of the metric."""
 OPPOSITE = {"holds": "fails", "fails": "holds"}
 
 
@@ -49,25 +49,20 @@ def judge_by_identification(
     Args:
         study: with the expectations.
         scale: of the grids.
-        tables: grid -> its scores; other grids are not judged.
+        tables: grid -> its scores.
         sizes: of datasets whose specs do not tell them.
         verdicts: on the same claims by their own metrics, of `gleak.figures.judge.in_words`.
     """
-    claims = [claim for claim in study.claims(scale) if claim.grid in tables]
-    asked = [asked for claim in claims if (asked := by_identification(claim)) is not None]
-    own = replace(study, expectations=asked)
+    asked = map(by_identification, study.claims(scale))
+    own = replace(study, expectations=[claim for claim in asked if claim is not None])
     judged = judge_claims(own, scale, tables, empty_published(), sizes)
     judged = in_words(own, scale, judged[judged["verdict"] != "no data"])
     known = {(row["id"], row["group"]): row for row in records(verdicts)}
     together: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in records(judged):
-        near = known.get((row["id"], row["group"]))
-        told = f"{near['metric']}: {near['verdict']}" if near is not None else ""
         key = tuple(row[name] for name in ("claim", "group", "compared", "ours", "interval"))
-        if key in together:
-            together[key][NEAR] += f"; {told}"
-        else:
-            together[key] = {**row, NEAR: told}
+        near = known[row["id"], row["group"]]
+        together.setdefault(key, {**row, NEAR: {}})[NEAR][near["metric"]] = near["verdict"]
     table = pd.DataFrame([*together.values()], columns=[*judged.columns, NEAR])
     changed = [not is_opposite(row) for row in records(table)]
     return table.iloc[pd.Series(changed, dtype=bool).argsort(kind="stable")]
@@ -100,8 +95,8 @@ def is_opposite(row: Row) -> bool:
 
     Not if metrics of nearness contradict each other.
     """
-    verdict, near = str(row["verdict"]), str(row[NEAR])
-    return f": {OPPOSITE.get(verdict)}" in near and f": {verdict}" not in near
+    verdict, near = row["verdict"], {*row[NEAR].values()}
+    return OPPOSITE.get(verdict) in near and verdict not in near
 
 
 def section(table: pd.DataFrame) -> list[str]:
@@ -120,5 +115,9 @@ def section(table: pd.DataFrame) -> list[str]:
         f"by {MARGIN:g}. Verdicts: {len(table)}; changed from *holds* to *fails* or the reverse: "
         f"{opposite}."
     )
-    shown = {"by the claim's metric": lambda row: escape(str(row[NEAR]))}
+    shown = {"by the claim's metric": lambda row: escape(_list(row[NEAR]))}
     return ["## Claims by identification", text, in_page(tabulate_verdicts(table, shown))]
+
+
+def _list(verdicts: Mapping[str, str]) -> str:
+    return "; ".join(f"{metric}: {verdict}" for metric, verdict in verdicts.items())

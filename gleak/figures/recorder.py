@@ -186,6 +186,11 @@ class Recorder:
             )
         return table[known]
 
+    def _conditions(self) -> dict[str, Conditions]:
+        """Return the conditions of the grids whose scores are there, not of those moved away."""
+        recorded = read_conditions(self.folder)
+        return {g: facts for g, facts in recorded.items() if (self.folder / f"{g}{SUFFIX}").is_file()}
+
     def _check_weights(self, grid: str) -> None:
         """Check that weights are there which recorded metrics of a grid need."""
         table = self._table(grid)
@@ -200,7 +205,7 @@ class Recorder:
 
     def _warn_of_other_code(self, grid: str) -> None:
         """Log a warning if cells of a grid were recorded with other code than what is added."""
-        facts = read_conditions(self.folder).get(grid)
+        facts = self._conditions().get(grid)
         changed = [c for c in facts.commits if provenance.changed_since(c)] if facts else []
         if changed and self.lacking(self._grid(grid)):
             logger.warning(
@@ -213,7 +218,7 @@ class Recorder:
 
     def _copy(self, grid: Grid) -> int:
         """Take cells that another grid has from as many networks, and return how many."""
-        recorded, before = read_conditions(self.folder), len(self.lacking(grid))
+        recorded, before = self._conditions(), len(self.lacking(grid))
         for other in sorted(recorded.keys() & self.study.grids.keys() - {grid.name}):
             if self.study.grid(other, grid.scale).networks != grid.networks:
                 continue
@@ -234,7 +239,7 @@ class Recorder:
         there = _cells_in(pd.concat(tables))
         left_out = [refused_scores(each.levels, each.reason) for each in grid.refused]
         tables += [each for each in left_out if not _cells_in(each) <= there]
-        before = read_conditions(self.folder).get(grid.name)
+        before = self._conditions().get(grid.name)
         facts = facts.model_copy(update={"cells": facts.cells - len(again)})
         joined = before.and_those_of(facts) if before else facts
         save_record(grid.name, in_order(tables), joined, self.folder)

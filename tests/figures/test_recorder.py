@@ -255,6 +255,16 @@ def test_cells_of_another_grid_are_taken_from_its_record(recorder: Make, tmp_pat
     assert read_conditions(more.folder)["submitted"].cpu_hours == FACTS["cpu_seconds"] / 3600
 
 
+def test_a_table_that_was_moved_away_is_recorded_anew(recorder: Make, tmp_path: Path):
+    study = with_attack("invertgrad", tmp_path, "submitted")
+    first = recorder(study)
+    [*record(first, "attacks", "submitted")]
+    (first.folder / "attacks.csv.gz").rename(tmp_path / "attacks.csv.gz")
+    [*record(first, "submitted", "attacks")]
+    assert recorded(first).equals(read_scores([tmp_path / "attacks.csv.gz"]))
+    assert read_conditions(first.folder)["attacks"].cells == 4
+
+
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 

@@ -268,9 +268,9 @@ class Candidates:
             shapes = (found.inputs.shape[1:], self.posterior.problem.shape)
             raise GleakError("found samples of shape {}, and clients have {}".format(*shapes))
         posterior, before = self.posterior.keep(rows), self.best.keep(rows)
+        earlier = self.chosen[rows]
         inputs, whole = filled(found.inputs, before.inputs)
-        labels = posterior.labelled(inputs, found.labels)
-        own = Batch(inputs, labels, posterior.criterion(inputs, labels))
+        own = Batch(inputs, *posterior.labelled(inputs, found.labels))
         self.evaluations[rows] += spent(found)
         self._add(rows, names, reason, own, spent(found), found.converged & whole)
         both = np.isfinite(before.criterion) & np.isfinite(own.criterion)
@@ -288,8 +288,11 @@ class Candidates:
                 np.zeros(len(changed), int),
                 np.zeros(len(changed), bool),
             )
-        best = self.best.keep(rows)
-        self.error[rows] = posterior.squared_error(best.inputs, best.labels)
+        changed = np.flatnonzero(self.chosen[rows] != earlier)
+        if len(changed):
+            best = self.best.keep(rows[changed])
+            error = posterior.keep(changed).squared_error(best.inputs, best.labels)
+            self.error[rows[changed]] = error
         return own.criterion
 
     def _add(

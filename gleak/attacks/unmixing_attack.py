@@ -84,6 +84,12 @@ class UnmixingAttack(AttackSpec):
         neurons = len(network.get_parameter(f"{layer}.bias"))
         self.check_neurons(client.batch_size, neurons, f"layer {layer!r}")
 
+    def check_observation(self, observation: Observation) -> None:
+        super().check_observation(observation)
+        layer = layer_to_unmix(observation.model, observation.input_shape).name
+        neurons = len(observation.model.get_parameter(f"{layer}.bias"))
+        self.check_neurons(observation.batch_size, neurons, f"layer {layer!r}")
+
     def check_neurons(self, samples: int, neurons: int, where: str) -> None:
         """Raise `IncompatibleError` if there are fewer neurons than samples (CPA section VI)."""
         if samples > neurons:

@@ -203,6 +203,15 @@ def test_members_that_suit_need_no_grant_no_knowledge_and_no_crafting() -> None:
             )
 
 
+def test_no_attack_separates_more_samples_than_the_first_dense_layer_has_neurons() -> None:
+    network = dense(nn.ReLU())
+    neurons = len(network[1].bias)
+    for count in (neurons, neurons + 1):
+        reasons = {one.attack.name: one for one in Best().proposed(observed(network, count), 8)}
+        assert reasons["cpa_edges"].suits == (count == neurons)
+    assert f"{neurons + 1} and {neurons}" in reasons["cpa_edges"].reason
+
+
 @pytest.mark.parametrize("error", [IncompatibleError("not this one"), ValueError("a\nfault")])
 def test_an_attack_that_fails_leaves_its_error_and_the_others_go_on(
     error: Exception, ensemble: Ensemble, caplog: pytest.LogCaptureFixture

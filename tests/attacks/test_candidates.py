@@ -60,8 +60,8 @@ class Known:
     def keep(self, rows: np.ndarray) -> Known:
         return replace(self, rows=np.array(self.rows)[rows].tolist())
 
-    def labelled(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return labels
+    def labelled(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return labels, self.criterion(inputs, labels)
 
     def distances(self, inputs: np.ndarray) -> np.ndarray:
         """Compute squared distances of the samples, Shape (V, N, ...), to the true ones."""

@@ -126,19 +126,30 @@ class Posterior:
         stated = replace(self, problem=replace(self.problem, parts=own, priors=()))
         return stated.criterion(inputs, labels)
 
-    def labelled(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def labelled(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the labels of samples, given those of an attack, -1 where unknown.
 
-        Shapes (V, N, ...) and (V, N). Labels of a batch may be given in any order, so they are also
-        computed from the samples. The better ones are changed while that lowers the criterion.
+        Labels of a batch may be given in any order, so they are also computed from the samples. The
+        better ones are changed while that lowers the criterion.
+
+        Args:
+            inputs: Shape (V, N, ...).
+            labels: Shape (V, N).
+
+        Returns:
+            The labels, Shape (V, N), and the criterion, Shape (V).
         """
         points, known = self.points(inputs), torch.from_numpy(labels)
+        hypotheses = known[:, None]
         if bool((known < 0).any()) or known.shape[1] > 1:
             computed = labels_of_samples(self.observation, inputs, labels)
-            both = torch.stack([known.where(known >= 0, computed), computed], 1)
-            least = objective_of(self.problem, points, both).argmin(1).cpu()
-            known = both[torch.arange(len(both)), least]
-        return improved_labels(self.problem, points, known).cpu().numpy()
+            hypotheses = torch.stack([known.where(known >= 0, computed), computed], 1)
+        criterion, least = objective_of(self.problem, points, hypotheses).cpu().min(1)
+        known = hypotheses[torch.arange(len(hypotheses)), least]
+        found = improved_labels(self.problem, points, known).cpu().numpy()
+        if (found == known.numpy()).all():
+            return found, criterion.numpy()
+        return found, self.criterion(inputs, found)
 
     def likely_labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the most probable labels, and the evaluations that they took; (V, N) and (V).

@@ -110,7 +110,8 @@ def test_labels_are_those_of_the_samples_in_their_order(
     posterior, inputs, labels = make_case(samples=3)
     known = {"none": -np.ones_like(labels), "reversed": labels[:, ::-1], "wrong": (labels + 1) % 4}
     order = [2, 0, 1]
-    found = posterior.labelled(inputs[:, order], known[given].copy())
+    found, criterion = posterior.labelled(inputs[:, order], known[given].copy())
+    np.testing.assert_array_equal(criterion, posterior.criterion(inputs[:, order], found))
     np.testing.assert_array_equal(found, labels[:, order])
 
 
@@ -118,7 +119,9 @@ def test_the_labels_of_one_sample_are_enumerated_if_the_given_one_is_wrong(
     make_case: Callable[..., Case],
 ) -> None:
     posterior, inputs, labels = make_case(samples=1)
-    np.testing.assert_array_equal(posterior.labelled(inputs, (labels + 2) % 4), labels)
+    found, criterion = posterior.labelled(inputs, (labels + 2) % 4)
+    np.testing.assert_array_equal(found, labels)
+    np.testing.assert_array_equal(criterion, posterior.criterion(inputs, labels))
 
 
 def test_labels_that_a_rule_tells_for_certain_cost_nothing(make_case: Callable[..., Case]) -> None:

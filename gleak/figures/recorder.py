@@ -189,7 +189,9 @@ class Recorder:
     def _conditions(self) -> dict[str, Conditions]:
         """Return the conditions of the grids whose scores are there, not of those moved away."""
         recorded = read_conditions(self.folder)
-        return {g: facts for g, facts in recorded.items() if (self.folder / f"{g}{SUFFIX}").is_file()}
+        return {
+            g: facts for g, facts in recorded.items() if (self.folder / f"{g}{SUFFIX}").is_file()
+        }
 
     def _check_weights(self, grid: str) -> None:
         """Check that weights are there which recorded metrics of a grid need."""

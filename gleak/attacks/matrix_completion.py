@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Self
 
+import numpy as np
 from pydantic import model_validator
 
 from gleak.artifacts.reconstruction import Reconstruction
@@ -15,8 +18,9 @@ from gleak.attacks.first_layer import Aono, DenseFirstAttack
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import leading_directions
 from gleak.clients.base import ClientSpec
+from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.core.registry import nested, register
+from gleak.core.registry import nested, parse, register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.data.natural_images import ImagePrior
@@ -31,6 +35,9 @@ RIDGE, DECAY, LEAST_RIDGE = 1.0, 0.93, 1e-6
 Relative to the largest known value. Chosen on training images of MNIST and CIFAR-10
 (docs/results/masks.md).
 """
+
+UNMIXING = ("spear", "cpa_edges")
+"""Attacks that separate the samples of a batch, the first of them from exact gradients only."""
 
 TINY = 1e-30
 
@@ -91,19 +98,28 @@ class MatrixCompletion(DenseFirstAttack):
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         result = self.attack.reconstruct(self.completed(observation))
-        layer = layer_of_samples(observation.model, observation.input_shape)[0]
-        values, known = layer_gradient(observation, layer)
-        rank = min(observation.batch_size, *values.shape[-2:])
-        pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
-        determined = torch.tensor([determines(*pair, rank, ENOUGH) for pair in pairs])
-        every = determined.view(known.shape[:2]).all(1).numpy()
-        return replace(result, converged=result.converged & every)
+        return replace(result, converged=result.converged & determined_victims(observation))
+
+    def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
+        """Return it for one sample as it is, and for a batch with attacks that separate samples."""
+        self.check_observation(observation)
+        if is_whole(observation):
+            raise IncompatibleError("needs values that were not sent")
+        if observation.batch_size == 1:
+            return [self]
+        chosen = UNMIXING if determined_victims(observation).all() else UNMIXING[1:]
+        completed, suiting = self.completed(observation), list[AttackSpec]()
+        for attack in (parse("attack", name) for name in chosen):
+            with suppress(IncompatibleError):
+                attack.check_observation(completed)
+                suiting.append(self.model_copy(update={"attack": attack}))
+        return suiting or [self]
 
     def completed(self, observation: Observation) -> Observation:
         """Return the observation with all values of the layer's gradients."""
-        layer = layer_of_samples(observation.model, observation.input_shape)[0]
-        if observation.sent.keys().isdisjoint((f"{layer}.weight", f"{layer}.bias")):
+        if is_whole(observation):
             return observation
+        layer = layer_of_samples(observation.model, observation.input_shape)[0]
         values, known = layer_gradient(observation, layer)
         rank = min(observation.batch_size, *values.shape[-2:])
         pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
@@ -118,15 +134,20 @@ class MatrixCompletion(DenseFirstAttack):
         )
 
 
-def determines_layer(observation: Observation, layer: str) -> bool:
-    """Return True if every victim sent enough values of a layer to complete its gradients.
+def is_whole(observation: Observation) -> bool:
+    """Return True if all values of the layer's gradients were sent."""
+    layer = layer_of_samples(observation.model, observation.input_shape)[0]
+    return observation.sent.keys().isdisjoint((f"{layer}.weight", f"{layer}.bias"))
 
-    For N samples their factors have N (neurons + features) values. At least half as many again are
-    required: with fewer, other matrices of rank N have the same values.
-    """
-    _, known = layer_gradient(observation, layer)
-    values = observation.batch_size * sum(known.shape[-2:])
-    return bool((known.flatten(2).sum(2) >= ENOUGH * values).all())
+
+def determined_victims(observation: Observation) -> np.ndarray:
+    """Return of which victims the values sent determine every feature (`determines`); Shape (V)."""
+    layer = layer_of_samples(observation.model, observation.input_shape)[0]
+    values, known = layer_gradient(observation, layer)
+    rank = min(observation.batch_size, *values.shape[-2:])
+    pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
+    determined = torch.tensor([determines(*pair, rank, ENOUGH) for pair in pairs])
+    return determined.view(known.shape[:2]).all(1).numpy()
 
 
 def layer_gradient(observation: Observation, layer: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matrix_completion import MatrixCompletion, complete, determines, determines_layer
+from gleak.attacks.matrix_completion import (
+    MatrixCompletion,
+    complete,
+    determined_victims,
+    determines,
+)
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
 from tests.attacks.cases import Make
@@ -55,7 +60,29 @@ def test_completion_needs_more_values_than_the_factors_have(
     make_case: Make, keep: float, expected: bool
 ) -> None:
     seen, _ = make_case(ONE, model=MLP, defense=f"random_mask+keep={keep}")
-    assert determines_layer(seen, "1") is expected
+    assert determined_victims(seen).tolist() == [expected] * seen.victims
+
+
+@pytest.mark.parametrize(
+    ("defense", "samples", "expected"),
+    [
+        ("random_mask+keep=0.5", 1, ["aono"]),
+        ("random_mask+keep=0.7", 2, ["spear", "cpa_edges"]),
+        ("random_mask+keep=0.05", 2, ["cpa_edges"]),
+    ],
+)
+def test_best_completes_batches_for_attacks_that_separate_samples(
+    make_case: Make, defense: str, samples: int, expected: list[str]
+) -> None:
+    seen, _ = make_case(ONE, model=MLP, client=f"fedsgd+batch_size={samples}", defense=defense)
+    proposals = ONE.proposals(seen.of_victim(0), 10)
+    assert [proposal.attack.name for proposal in proposals] == expected
+
+
+def test_nothing_is_proposed_where_all_values_were_sent(make_case: Make) -> None:
+    seen, _ = make_case(ONE, model=MLP)
+    with pytest.raises(IncompatibleError, match="not sent"):
+        ONE.proposals(seen, 10)
 
 
 def test_victims_whose_values_leave_a_feature_open_have_not_converged(make_case: Make) -> None:

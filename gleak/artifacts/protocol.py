@@ -107,11 +107,15 @@ class Protocol:
 
     @property
     def shows_gradient(self) -> bool:
-        """True if the mean direction determines the gradient of one step (`gradient_response`).
+        """True if the mean direction determines the gradient of all samples (`gradient_response`).
 
-        Up to a factor, if the gradient's norm was clipped.
+        Up to a factor, if the gradient's norm was clipped, but not if several clients clipped it.
         """
-        return self.local_steps == 1 and replace(self, clip_norm=None).is_linear
+        members = self.clients or 1
+        whole = self.mini_batch * members >= self.batch_size
+        clipped = self.clip_norm is not None and members > 1
+        one_step = self.local_steps == 1 and whole and not clipped
+        return one_step and replace(self, clip_norm=None).is_linear
 
     @property
     def is_plain(self) -> bool:
@@ -148,9 +152,13 @@ class Protocol:
         return self.mean_response(1.0, 0.0)
 
     def of_one_step(self) -> Protocol:
-        """Return one step of plain gradient descent, at whose gradient updates are matched."""
+        """Return one step of plain gradient descent on all samples.
+
+        Updates are matched at its gradient.
+        """
         return replace(
             self,
+            mini_batch=self.batch_size,
             local_steps=1,
             optimizer=PLAIN,
             schedule=CONSTANT,

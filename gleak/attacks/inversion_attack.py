@@ -245,7 +245,8 @@ class EmbeddingUnmixing(InversionAttack, UnmixingAttack):
 
         Those of Shape (V, N, E) that were not separated are zero.
         """
-        protocol = replace(observation.protocol, batch_size=embeddings.shape[1])
+        samples = embeddings.shape[1]
+        protocol = replace(observation.protocol, batch_size=samples, mini_batch=samples)
         assumed = replace(observation, protocol=protocol)
         result = solve(self.problem(assumed, embeddings), assumed)
         separated = embeddings.any(2).sum(1) >= observation.batch_size

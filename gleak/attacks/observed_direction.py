@@ -26,8 +26,9 @@ def as_gradient(observed: Observation) -> Observation:
     Directions of linear training are converted by `without_decay`. Momentum of earlier steps on the
     same samples is nearly a multiple of their gradient: after a step from an unknown state this is
     known up to a factor, as is one whose norm was clipped. Of other optimisers one step from a
-    state of zeros is converted by `first_step`, and all others by `of_signs`, unless they were sent
-    as products of matrices.
+    state of zeros is converted by `first_step`, unless a defence changed it or its gradient may
+    have been clipped to a norm; all others are converted by `of_signs`, unless they were sent as
+    products of matrices.
     """
     protocol = observed.protocol
     if protocol.optimizer.linear:
@@ -39,7 +40,8 @@ def as_gradient(observed: Observation) -> Observation:
         return without_decay(observed)
     if observed.bases:
         return observed
-    changed = bool(observed.cells) or protocol.clipping is not None
+    scaled = protocol.clipping is not None or protocol.clip_norm is not None
+    changed = bool(observed.cells) or scaled
     single = protocol.local_steps == 1 and protocol.state is None
     return first_step(observed) if single and not changed else of_signs(observed)
 

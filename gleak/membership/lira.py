@@ -75,9 +75,8 @@ def _shadow(observed: Observation, candidates: Candidates, number: int) -> Tenso
             "lira needs references for its shadow clients, and there is no sample of the train "
             "split that is neither a victim's nor a candidate; use gradient_cosine"
         )
-    protocol = replace(
-        protocol.of_one_step(), local_steps=protocol.local_steps, order=protocol.order
-    )
+    steps = {name: getattr(protocol, name) for name in ("mini_batch", "local_steps", "order")}
+    protocol = replace(protocol.of_one_step(), **steps)
     network = independent_copy(observed.model)
     for name in observed.update:
         network.get_parameter(name).requires_grad_()

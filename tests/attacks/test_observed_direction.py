@@ -88,6 +88,19 @@ def test_changed_directions_tell_signs(make_case: Make, defense: str) -> None:
     assert torch.cat(right).double().mean() > 0.9
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "rmsprop"])
+def test_directions_of_gradients_that_may_be_clipped_tell_signs(
+    make_case: Make, optimizer: str
+) -> None:
+    """Intervals would be those of the clipped gradient, of an unknown factor."""
+    client = f"{CLIENT}+clip_norm=0.01+optimizer={optimizer}+sends=gradient"
+    seen, truth = make_case(parse("attack", "map"), client=client)
+    for name, gradient in true_gradients(seen, truth).items():
+        assert isinstance(seen.cells[name], SignCell)
+        known = (seen.sent[name][:, 0] != 0) & (gradient != 0)
+        assert mean_gradients(seen)[name][known].equal(gradient.sign()[known])
+
+
 def test_attacks_that_need_gradients_do_not_run_on_intervals(make_case: Make) -> None:
     seen, _ = make_case(
         Best(), client=f"{CLIENT}+optimizer=adam", model="mlp+hidden=16+activation=relu"

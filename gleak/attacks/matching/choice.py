@@ -85,13 +85,13 @@ def verified_method(training: ClientTraining) -> Method:
         protocol = training.protocol
         if not protocol.shows_gradient:
             whole = protocol.mini_batch == protocol.batch_size
-            size = MINI_BATCH if whole else STEPS * MINI_BATCH
+            size = (protocol.clients or 1) * (MINI_BATCH if whole else STEPS * MINI_BATCH)
             few = replace(
                 protocol,
                 local_steps=min(STEPS, protocol.local_steps),
                 schedule=Constant(),
                 batch_size=size,
-                mini_batch=MINI_BATCH,
+                mini_batch=size if whole else MINI_BATCH,
             )
             copied = replace(copied, protocol=few)
             looped = _looped_steps(copied)
@@ -110,7 +110,7 @@ def _candidates(training: ClientTraining) -> Iterator[Method]:
             yield TangentGradients
         yield from (LayerwiseGradients, VmappedGradients, LoopedGradients)
         return
-    if dense > 1 / 2 and training.protocol.is_plain:
+    if dense > 1 / 2 and training.protocol.is_plain and training.protocol.clients is None:
         yield lambda local: LayerwiseUnrolled(local, LayerwiseGradients(local))
     yield lambda local: GeneralUnrolled(local, VmappedGradients(local))
     yield _looped_steps

@@ -31,7 +31,7 @@ class Unrolled(Gradients):
     """Mean direction of T local steps, differentiated through all of them.
 
     Steps take the samples in order, one mini-batch at a time, and start over after the last sample;
-    the client's own order is unknown to an attacker.
+    the client's own order is unknown to an attacker. Clients of a sum take their steps in parallel.
     """
 
     _one_step: Gradients
@@ -45,8 +45,9 @@ class Unrolled(Gradients):
     def batches(
         self, inputs: torch.Tensor, targets: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the samples of every victim for each step; Shape (V, mini_batch, ...)."""
-        size, samples = self.protocol.mini_batch, self.protocol.batch_size
+        """Return the samples of every client for each step; Shape (clients, mini_batch, ...)."""
+        samples = inputs.shape[1]
+        size = min(self.protocol.mini_batch, samples)
         used = samples - samples % size if self.protocol.drop_last else samples
         starts = range(0, used, size)
         for step in range(self.protocol.local_steps):
@@ -71,21 +72,25 @@ class GeneralUnrolled(Unrolled):
     ) -> dict[str, torch.Tensor]:
         """Compute the mean direction of the steps; for each parameter, Shape (V, *shape).
 
-        That of linear training is converted as the observed one is (`run_attack.without_decay`).
+        That of linear training is converted as the observed one is (`without_decay`).
         The steps' directions are summed: a difference of weights would be rounded to the precision
         of the weights, which is coarse at a small learning rate.
         """
+        members = self.protocol.clients or 1
+        inputs, targets = (
+            value.unflatten(1, (members, -1)).flatten(0, 1) for value in (inputs, targets)
+        )
         broadcast = self._one_step.broadcast(len(inputs))
         training = LocalTraining.of(self.protocol, broadcast, clients=1)
         for batch in self.batches(inputs, targets):
             training = training.after(self._one_step.gradients_at(training.parameters, *batch))
         mean, protocol = training.mean_direction, self.protocol
-        if protocol.is_plain or not protocol.is_linear:
-            return mean
-        return {
-            name: (value - protocol.decay * broadcast[name]) / protocol.gradient_response
-            for name, value in mean.items()
-        }
+        if protocol.is_linear and not protocol.is_plain:
+            mean = {
+                name: (value - protocol.decay * broadcast[name]) / protocol.gradient_response
+                for name, value in mean.items()
+            }
+        return {name: value.unflatten(0, (-1, members)).mean(1) for name, value in mean.items()}
 
 
 class LayerwiseUnrolled(Unrolled):

@@ -137,6 +137,38 @@ def test_the_truth_has_distance_zero_where_all_steps_are_repeated(
     assert (distance["one_step"] > 1e-4).all()
 
 
+@pytest.mark.parametrize("fields", [{}, {"clip_norm": 0.01}, {"clip_value": 1e-3}])
+@pytest.mark.parametrize(("steps", "size"), [(1, 4), (2, 4), (2, 1), (4, 1), (1, 2)])
+def test_clients_of_a_sum_take_their_steps_in_parallel(
+    steps: int, size: int, fields: dict[str, float], observe: Make, make_parts: Make
+):
+    """Each on its half of the samples, of which it clips the gradient by itself."""
+    client = averaging(steps, size, **fields)
+    observation, inputs, labels = observe("mlp+hidden=5", client)
+    network = observation.model.requires_grad_(True)
+    halves = [
+        [client.compute(network, *half) for half in zip(one.chunk(2), own.chunk(2), strict=True)]
+        for one, own in zip(inputs, labels, strict=True)
+    ]
+    network.requires_grad_(False)
+    update = {
+        name: torch.stack([(first[name] + second[name]).detach() / 2 for first, second in halves])
+        for name in observation.update
+    }
+    protocol = replace(observation.protocol, clients=2)
+    observation = replace(observation, update=update, protocol=protocol, verified_methods={})
+    matching = GradientMatching.of(observation, make_parts(client_model="unrolled"))
+    assert (matching.evaluate(inputs.flatten(1)).distance < 1e-9).all()
+
+
+def test_one_step_on_a_part_of_the_samples_is_no_gradient_of_all(observe: Make, make_parts: Make):
+    observation, inputs, _ = observe("mlp+hidden=5", averaging(1, 2))
+    assert not observation.protocol.shows_gradient
+    assert observation.protocol.of_one_step().shows_gradient
+    matching = GradientMatching.of(observation, make_parts(client_model="unrolled"))
+    assert (matching.evaluate(inputs.flatten(1)).distance < 1e-9).all()
+
+
 @EACH
 def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Make):
     """Differences of weights of size 0.5 would be known to 1e-7 alone, here a tenth percent."""

@@ -60,6 +60,11 @@ def with_labels(problem: GradientMatching, labels: torch.Tensor) -> GradientMatc
     return replace(problem, targets=one_hot.to(problem.like))
 
 
+def hypotheses_at_once(problem: GradientMatching) -> int:
+    """Return the number of hypotheses for which gradients, or copies of an update, are held."""
+    return max(1, VALUES // sum(value[0].numel() for value in problem.observed.values()))
+
+
 def objective_of(
     problem: GradientMatching, points: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
@@ -70,8 +75,7 @@ def objective_of(
     victims, count = labels.shape[:2]
     rows = torch.arange(victims, device=problem.device).repeat_interleave(count)
     flat = labels.flatten(0, 1).to(problem.device)
-    entries = sum(value[0].numel() for value in problem.observed.values())
-    parts = torch.arange(len(rows), device=problem.device).split(max(1, VALUES // entries))
+    parts = torch.arange(len(rows), device=problem.device).split(hypotheses_at_once(problem))
     found = [
         with_labels(problem.keep(rows[part]), flat[part]).objective(points[rows[part]])
         for part in parts

@@ -20,6 +20,7 @@ from gleak.attacks.matching.gradient_matching import DrawnMatching, GradientMatc
 from gleak.attacks.matching.gradients import repeated_steps
 from gleak.attacks.matching.label_inference import labels_of_samples
 from gleak.attacks.matching.label_search import (
+    hypotheses_at_once,
     improved_labels,
     label_changes,
     labels_by_rule,
@@ -180,16 +181,32 @@ class Posterior:
             count = hypotheses.shape[1]
             if count <= kept:
                 continue
-            rows = victims.repeat(count)
-            tried = self.keep(rows).search(hypotheses.flatten(0, 1).numpy(), iterations, starts)
-            order = np.asarray(tried.objective).reshape(-1, count).argsort(1, kind="stable")
+            rows, labels_tried = victims.repeat(count), hypotheses.flatten(0, 1).numpy()
+            inputs, objective = self._tried(rows, labels_tried, iterations, starts)
+            order = objective.reshape(-1, count).argsort(1, kind="stable")
             chosen = order[:, :kept] + count * victims[:, None]
             hypotheses = hypotheses.flatten(0, 1)[torch.from_numpy(chosen)]
             starts, spent = (
-                tried.inputs[chosen].reshape(-1, *self.problem.shape),
+                inputs[chosen].reshape(-1, *self.problem.shape),
                 spent + count * iterations,
             )
         return hypotheses[:, 0], spent
+
+    def _tried(
+        self, rows: np.ndarray, labels: np.ndarray, iterations: int, starts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search samples of victims, which are repeated, as many at once as memory holds.
+
+        Returns:
+            The samples, Shape (W, N, ...), and the objective, Shape (W).
+        """
+        most = hypotheses_at_once(self.problem)
+        found = [
+            self.keep(rows[part]).search(labels[part], iterations, starts[part])
+            for part in (slice(first, first + most) for first in range(0, len(rows), most))
+        ]
+        objectives = [np.asarray(one.objective) for one in found]
+        return np.concatenate([one.inputs for one in found]), np.concatenate(objectives)
 
     def search(
         self,

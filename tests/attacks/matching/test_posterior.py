@@ -12,6 +12,7 @@ import torch
 
 from gleak.artifacts.private import Private
 from gleak.attacks.map import MAP
+from gleak.attacks.matching import label_search
 from gleak.attacks.matching import posterior as posteriors
 from gleak.attacks.matching.codes import Pixels
 from gleak.attacks.matching.distances import ProfileLikelihood, SquaredError
@@ -152,6 +153,19 @@ def test_other_labels_are_found_by_short_searches(
     if samples == 1:
         np.testing.assert_array_equal(found, labels)
     assert found.shape == labels.shape
+
+
+def test_hypotheses_are_searched_in_parts_as_all_at_once(
+    make_case: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posterior, _, labels = make_case(samples=1)
+    given = torch.from_numpy(labels)
+    whole = posterior._enumerated(given)
+    values = sum(value[0].numel() for value in posterior.problem.observed.values())
+    monkeypatch.setattr(label_search, "VALUES", 3 * values)
+    parts = posterior._enumerated(given)
+    assert whole[0].equal(parts[0])
+    assert whole[1] == parts[1]
 
 
 def test_a_search_begins_at_given_samples_and_comes_closer(make_case: Callable[..., Case]) -> None:

@@ -13,7 +13,7 @@ from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.schema import array_fields
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary
-from gleak.attacks.candidates import EXACT, FINISHED, Candidates, Stage
+from gleak.attacks.candidates import EXACT, FINISHED, POLISHED, Candidates, Stage
 from gleak.attacks.map import MAP
 from gleak.attacks.matching.distances import SignCell
 from gleak.attacks.matching.posterior import Posterior
@@ -50,7 +50,6 @@ can leave two explanations, between which less decides by chance."""
 CONTINUED = 3
 """Number of times that a search which explains an update is continued."""
 SELECTED = "the best of the searches, with the whole budget"
-POLISHED = "the most probable samples from there"
 OF_SIGNS = "the samples that the signs of what was sent tell"
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,11 @@ EXPLAINED = 1e-9
 """Squared error of what was sent, relative to its mean square, that rounding leaves."""
 NOT_RUN = "not run: the chosen candidate explains everything that was sent"
 JOINED = "with samples of another candidate"
+POLISHED = "the most probable samples from there"
 FINISHED = "exact samples from there"
 EXPLAINING = "exact samples from there, by a search that ignores their range at first"
+DERIVED = {JOINED, POLISHED, FINISHED, EXPLAINING}
+"""Reasons of candidates that were computed from others, after whose attacks they are named."""
 CLEAR = 1e-3
 """Squared error of what was sent, relative to its mean square, that little noise leaves."""
 EXACT: dict[str, Any] = {"code": Pixels(), "distance": SquaredError(), "priors": (), "box": True}
@@ -41,8 +44,6 @@ Stage = tuple[str, str]
 """Attack and reason of a candidate."""
 EXCHANGED = 2**12
 """Largest number of samples whose gradients are computed to exchange those of a batch."""
-FAILURES = (GleakError, ArithmeticError, RuntimeError, ValueError)
-"""Errors of an attack, which the others survive."""
 log = logging.getLogger(__name__)
 
 
@@ -141,9 +142,11 @@ class Candidates:
             criterion[rows] = self.consider([str(attack)] * len(rows), reason, rows, found)
         except StoppedError:
             raise
-        except FAILURES as error:
-            log.warning("%s failed and is left out: %s", attack, error)
-            self.note(attack, f"failed: {' '.join(str(error).split())}", rows)
+        except Exception as error:  # the others survive any error of an attack, also of a plug-in
+            kind = "" if isinstance(error, GleakError) else f"{type(error).__name__}: "
+            message = kind + " ".join(str(error).split())
+            log.warning("%s failed and is left out: %s", attack, message)
+            self.note(attack, f"failed: {message}", rows)
         return criterion
 
     def places(self, attack: AttackSpec) -> np.ndarray:
@@ -155,7 +158,9 @@ class Candidates:
             [
                 place
                 for place, one in enumerate(listed)
-                if one.attack == str(attack) and np.isfinite(one.criterion)
+                if one.attack == str(attack)
+                and one.reason not in DERIVED
+                and np.isfinite(one.criterion)
             ]
             for listed in self.listed
         ]
@@ -376,14 +381,12 @@ class Candidates:
 
     def rescale(self) -> None:
         """Choose the best candidates of open victims at their likely scale (`likely_scale`)."""
-        for row in self.open_victims:
-            posterior, one = (
-                self.posterior.keep(np.array([row])),
-                self.listed[row][self.chosen[row]],
-            )
+        for row in self.open_victims[self.chosen[self.open_victims] >= 0]:
+            posterior = self.posterior.keep(np.array([row]))
+            one = self.listed[row][self.chosen[row]]
             try:
                 scale = likely_scale(posterior.observation, one.inputs, one.labels)
-            except FAILURES as error:
+            except (GleakError, ArithmeticError, RuntimeError, ValueError) as error:
                 log.warning("a sample is not scaled: %s", error)
                 continue
             inputs = np.float32(scale) * one.inputs

@@ -20,8 +20,8 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.best import OF_SIGNS, POLISHED, SELECTED, Best, in_order
-from gleak.attacks.candidates import EXPLAINING, FINISHED, NOT_RUN, RESCALED
+from gleak.attacks.best import OF_SIGNS, SELECTED, Best, in_order
+from gleak.attacks.candidates import EXPLAINING, FINISHED, NOT_RUN, POLISHED, RESCALED
 from gleak.attacks.observation import Observation
 from gleak.attacks.observed_direction import of_signs
 from gleak.core import registry
@@ -212,15 +212,22 @@ def test_no_attack_separates_more_samples_than_the_first_dense_layer_has_neurons
     assert f"{neurons + 1} and {neurons}" in reasons["cpa_edges"].reason
 
 
-@pytest.mark.parametrize("error", [IncompatibleError("not this one"), ValueError("a\nfault")])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (IncompatibleError("not this one"), "not this one"),
+        (ValueError("a\nfault"), "ValueError: a fault"),
+        (KeyError("weight"), "KeyError: 'weight'"),
+    ],
+)
 def test_an_attack_that_fails_leaves_its_error_and_the_others_go_on(
-    error: Exception, ensemble: Ensemble, caplog: pytest.LogCaptureFixture
+    error: Exception, said: str, ensemble: Ensemble, caplog: pytest.LogCaptureFixture
 ) -> None:
     ensemble(proposing("bad", failing(error)), proposing("good", away(0.1)))
     found = ONE_STEP.reconstruct(observed(SMOOTH))
-    assert listed(found)[0] == ("bad", f"failed: {' '.join(str(error).split())}", False)
+    assert listed(found)[0] == ("bad", f"failed: {said}", False)
     assert chosen(found) == "good"
-    assert f"bad failed and is left out: {error}" in caplog.text
+    assert f"bad failed and is left out: {said}" in caplog.text
 
 
 def test_an_attack_whose_result_has_another_shape_is_left_out(ensemble: Ensemble) -> None:
@@ -235,7 +242,7 @@ def test_an_attack_whose_result_has_another_shape_is_left_out(ensemble: Ensemble
 
 def test_if_all_fail_the_error_names_them(ensemble: Ensemble) -> None:
     ensemble("blind", proposing("bad", failing(ValueError("a fault"))))
-    with pytest.raises(GleakError, match=r"of victim 0 \(blind: needs mean_input; bad: failed: a"):
+    with pytest.raises(GleakError, match=r"of victim 0 \(.*; bad: failed: ValueError: a"):
         ONE_STEP.reconstruct(observed(SMOOTH))
 
 
@@ -455,7 +462,7 @@ class ByName(nn.Module):
         return self.head(input=self.first(input=inputs.flatten(1)).sigmoid())
 
 
-FIRST_LAYER = {"aono", "cpa_edges", "cpa_noisy", "matrix_completion", "singular_vectors"}
+FIRST_LAYER = {"aono", "cpa_edges", "cpa_noisy", "singular_vectors"}
 UNUSUAL = {
     "used twice": (lambda: Uneven(used=True), {"invertgrad", "sparse_fi"}),
     "never used": (lambda: Uneven(used=False), set()),

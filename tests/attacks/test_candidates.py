@@ -14,10 +14,12 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks import candidates
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.candidates import (
+    FINISHED,
     JOINED,
     LEAST_GAIN,
     MARGIN,
     NOT_RUN,
+    POLISHED,
     Batch,
     Candidates,
     assigned,
@@ -384,6 +386,13 @@ def test_a_search_starts_from_the_candidates_of_the_named_places(
     np.testing.assert_allclose(start, TRUTH[1:] + 0.3, atol=1e-6)
     assert candidates.listed[1][-1].attack == "aono"
     assert candidates.listed[0][-1].reason == "run"
+
+
+def test_candidates_that_were_computed_from_an_attacks_own_are_none_of_its_own() -> None:
+    candidates = Candidates(Known())
+    for reason, distance in [("run", 0.3), (POLISHED, 0.1), (FINISHED, 0.4)]:
+        candidates.consider(["aono"] * 2, reason, BOTH, reconstruction(TRUTH + distance))
+    assert candidates.places(parse("attack", "aono")).tolist() == [0, 0]
 
 
 def test_an_earlier_candidate_is_kept_where_another_gains_little() -> None:

@@ -125,7 +125,8 @@ class FlowerCentralDP(ClippedDifference, ClientGroup):
     to whom it is released. For the server itself see `flower_clipping`. A victim is a group of
     clients with equal shares of its samples, as under `secure_aggregation`.
 
-    The deviation of the noise is noise_multiplier norm / clients. With a ``quantile`` the norm is
+    The deviation of the noise is noise_multiplier norm / clients; in federated training the number
+    of clients is that of a round's updates. With a ``quantile`` the norm is
     adapted: after the round it is multiplied by exp(-rate (b - quantile)), where b is the share of
     clients that were clipped, with noise of deviation ``count_deviation`` in their count, and the
     multiplier is raised to (z^-2 - (2 count_deviation)^-2)^(-1/2), so that both together count as z
@@ -156,7 +157,7 @@ class FlowerCentralDP(ClippedDifference, ClientGroup):
     @model_validator(mode="after")
     def _check_noise(self) -> Self:
         adapts, noise = self.quantile is not None, self.noise_multiplier
-        if adapts and noise > 0 and noise >= 2 * self._count_deviation:
+        if adapts and noise > 0 and noise >= 2 * self._count_deviation(self.clients):
             raise ValueError(
                 f"noise_multiplier={noise} needs a count_deviation of more than "
                 "half of it, by default clients / 20; raise that, or clients"
@@ -167,7 +168,7 @@ class FlowerCentralDP(ClippedDifference, ClientGroup):
     def mechanism(self) -> GaussianMechanism | None:
         if self.quantile is not None:
             return None
-        return GaussianMechanism(self.norm / self.clients, self._deviation(self.norm))
+        return GaussianMechanism(self.norm / self.clients, self._deviation(self.norm, self.clients))
 
     @property
     def noiseless(self) -> Self:
@@ -186,24 +187,24 @@ class FlowerCentralDP(ClippedDifference, ClientGroup):
         self, mean: Tensors, computed: Sequence[Tensors], generator: torch.Generator
     ) -> Tensors:
         """Adapt the norm, if it is to be, and add the noise; Shape (R, *shape)."""
-        random, norm = numpy_stream(generator), self.norm
+        random, norm, members = numpy_stream(generator), self.norm, len(computed)
         if self.quantile is not None:
             count = sum(scaling(one, self.norm)[0] < 1 for one in computed)
-            share = float(random.normal(count, self._count_deviation)) / float(len(computed))
+            share = float(random.normal(count, self._count_deviation(members))) / float(members)
             norm *= math.exp(-self.rate * (share - self.quantile))
-        return with_noise(mean, self._deviation(norm), random)
+        return with_noise(mean, self._deviation(norm, members), random)
 
-    @property
-    def _count_deviation(self) -> float:
+    def _count_deviation(self, members: int) -> float:
         if self.count_deviation is not None:
             return self.count_deviation
-        return self.clients / 20 if self.noise_multiplier > 0 else 0.0
+        return members / 20 if self.noise_multiplier > 0 else 0.0
 
-    def _deviation(self, norm: float) -> float:
+    def _deviation(self, norm: float, members: int) -> float:
+        """Return the deviation of the noise of the mean of so many clients."""
         multiplier = self.noise_multiplier
         if self.quantile is not None and multiplier > 0:
-            multiplier = (multiplier**-2 - (2 * self._count_deviation) ** -2) ** -0.5
-        return float((multiplier * norm) / self.clients)
+            multiplier = (multiplier**-2 - (2 * self._count_deviation(members)) ** -2) ** -0.5
+        return float((multiplier * norm) / members)
 
 
 def scaling(update: Tensors, norm: float) -> list[float]:

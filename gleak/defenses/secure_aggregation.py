@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import model_validator
 
 from gleak.artifacts.encodings import Encoded
-from gleak.artifacts.protocol import Clipping, Protocol
+from gleak.artifacts.protocol import Clipping, Protocol, Pruning
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -96,6 +96,10 @@ class SecureAggregation(ClientGroup):
     @property
     def clipping(self) -> Clipping | None:
         return self.each.clipping
+
+    @property
+    def pruning(self) -> Pruning | None:
+        return self.each.pruning
 
     @property
     def takes_differences(self) -> bool:

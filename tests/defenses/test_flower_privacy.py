@@ -87,6 +87,15 @@ def test_the_mean_of_clipped_updates_gets_the_noise_of_one(simulate: Callable[..
     assert noise.std() == pytest.approx(0.8 * 0.3 / 2, rel=5 / math.sqrt(2 * noise.size))
 
 
+@pytest.mark.parametrize("members", [4, 10])
+def test_the_noise_is_that_of_the_updates_of_which_there_is_a_mean(members: int) -> None:
+    """A round of federated training has as many as it chose, whatever the defence's clients."""
+    defense = parse("defense", "flower_central_dp+clients=4+norm=1+noise_multiplier=1")
+    zero = {"weight": torch.zeros(1, 100, 100)}
+    noise = flat(defense.protect_mean(zero, [zero] * members, torch.Generator().manual_seed(0)))
+    assert noise.std() == pytest.approx(1 / members, rel=5 / math.sqrt(2 * noise.size))
+
+
 def adapted(norm: float, updates: list[dict[str, Tensor]]) -> np.ndarray:
     """The noise in the mean, if almost none is in the count."""
     spec = f"flower_central_dp+norm={norm}+noise_multiplier=1e-3+quantile=0.5+rate=2"

@@ -29,6 +29,16 @@ def seen(simulate: Simulate, client: str, defense: str) -> tuple[dict[str, np.nd
     return values, Private.read(folder / "private.h5")
 
 
+def test_the_server_knows_what_each_client_prunes() -> None:
+    client = parse("client", "fedsgd+batch_size=4")
+    for each in ("soteria", "flower_clipping"):
+        alone, summed = (
+            parse("defense", spec).protocol_of(client)
+            for spec in (each, f"secure_aggregation+clients=2+each={each}")
+        )
+        assert (summed.pruning, summed.clipping) == (alone.pruning, alone.clipping)
+
+
 def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from gleak.captures.round_folder import State, write_samples
 from gleak.core.errors import IncompatibleError
 from gleak.core.spec import format_spec
 
+log = logging.getLogger(__name__)
 Samples = Callable[[Tensor], Tensor]
 """Function from what a network takes to values in [0, 1]; Shape (N, *shape)."""
 
@@ -83,10 +85,15 @@ class ObservedTraining:
             recorded["schedule"] = format_spec(schedule, "~")
         if self.kept_state and spec.initial(torch.ones(1)):
             recorded["state"] = "kept"
-        if self.sizes:
-            recorded["batch_size"] = str(sum(self.sizes))
-            if {*self.sizes[:-1]} <= {self.sizes[0]} and self.sizes[-1] <= self.sizes[0]:
-                recorded["mini_batch"] = str(self.sizes[0])
+        if self.sizes and {*self.sizes[:-1]} <= {self.sizes[0]} and self.sizes[-1] <= self.sizes[0]:
+            recorded |= {"batch_size": str(sum(self.sizes)), "mini_batch": str(self.sizes[0])}
+        elif self.sizes:
+            log.warning(
+                "the steps took %s samples: other numbers than that of the first before the last "
+                "step cannot be recorded, so batch_size and mini_batch are left out; let the "
+                "loader drop_last, or train for one epoch",
+                ", ".join(map(str, self.sizes)),
+            )
         return recorded
 
     @property

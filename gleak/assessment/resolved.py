@@ -398,18 +398,25 @@ def _other(deployed: Any, field: str, value: Any) -> Spec:
     if field not in fields:
         hint = nearest(field, [*fields, MODEL, TRAINING, ROUNDS])
         raise SpecError(f"{field!r} cannot be varied for client {deployed.name!r}; {hint}")
-    return changed(deployed, _with_whole_batch(deployed, {field: value}))
+    return changed(deployed, _with_used_samples(deployed, {field: value}))
 
 
-def _with_whole_batch(client: Any, changes: dict[str, Any]) -> dict[str, Any]:
-    """Return changes of a client, whose steps take all samples if it has fewer than a step takes.
+def _with_used_samples(client: Any, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return changes of a client, whose steps and samples are made to fit.
 
-    As those of `torch.utils.data.DataLoader`, but for ``drop_last``, without which none is left.
+    Steps take all samples if there are fewer than a step takes, as those of
+    `torch.utils.data.DataLoader`, but for ``drop_last``, without which none is left. A client that
+    takes fewer steps than an epoch has the samples of these.
     """
-    size, step = changes.get("batch_size"), getattr(client, "mini_batch", None)
-    fewer = isinstance(size, int) and step is not None and 0 < size < step
-    dropped = getattr(client, "drop_last", False)
-    return {**changes, "mini_batch": None} if fewer and not dropped else changes
+    step, size = getattr(client, "mini_batch", None), changes.get("batch_size")
+    steps = changes.get("local_steps")
+    if step is None:
+        return changes
+    if isinstance(size, int) and 0 < size < step and not getattr(client, "drop_last", False):
+        return {**changes, "mini_batch": None}
+    if isinstance(steps, int) and 0 < steps * step < client.batch_size:
+        return {**changes, "batch_size": steps * step}
+    return changes
 
 
 def _with_rounds(training: Any, rounds: Any) -> Spec:

@@ -205,6 +205,21 @@ class ClientSpec(Spec):
             batch_norm.check_batch(network, shape, self.protocol.mini_batch)
 
 
+def check_used(client: ClientSpec, protocol: Protocol) -> None:
+    """Raise if local steps do not take all samples of an update, but those that are dropped.
+
+    Attacks would search, and metrics would score, samples of which nothing was sent.
+    """
+    share, step = protocol.batch_size // (protocol.clients or 1), protocol.mini_batch
+    used, dropped = step * protocol.local_steps, share % step if protocol.drop_last else 0
+    if used < share - dropped:
+        raise IncompatibleError(
+            f"client {client}: {protocol.local_steps} local steps of mini_batch={step} take {used} "
+            f"of the {share} samples of a client; set local_steps={-(-share // step)} for an "
+            "epoch, or batch_size to the samples that the steps take"
+        )
+
+
 def check_batch(client: ClientSpec, size: int | None, classes: int | None, dataset: str) -> None:
     """Raise if a split of ``size`` samples in ``classes`` classes cannot supply the batches."""
     if size is not None and client.batch_size > size:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gleak.clients.base import ClientSpec
+from gleak.clients.base import ClientSpec, check_used
 from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import kinds_at, kinds_of, parse, parse_at
@@ -215,6 +215,7 @@ class Cell:
                     )
         if "defense" in levels:
             self.defense.check(self.client)
+            check_used(self.client, self.defense.protocol_of(self.client))
         if "crafting" in levels:
             self.crafting.check(self.dataset, self.model)
             if "defense" in levels:

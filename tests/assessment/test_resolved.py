@@ -179,6 +179,12 @@ def test_a_batch_smaller_than_a_steps_samples_is_one_step_of_all(resolved: Resol
         resolved(client={**client, "drop_last": True}, vary={"batch_size": [4]})
 
 
+def test_a_client_of_fewer_steps_than_an_epoch_has_their_samples(resolved: Resolve) -> None:
+    client = {"batch_size": 32, "mini_batch": 8, "local_steps": 8, "local_lr": 0.1}
+    varied = varying(resolved(client=client, vary={"local_steps": [1, 4]}))
+    assert {spec.local_steps: spec.batch_size for spec in varied.specs} == {1: 8, 4: 32, 8: 32}
+
+
 def varying(resolved: Resolved) -> Varying:
     (only,) = resolved.varied
     return only

@@ -122,6 +122,23 @@ def test_a_name_too_long_for_slurm_is_refused_there_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "defense"),
+    [
+        ("batch_size=8+mini_batch=4+local_steps=2", "none"),
+        ("batch_size=8+mini_batch=1+local_steps=2", "secure_aggregation+clients=4"),
+        ("batch_size=9+mini_batch=4+local_steps=2+drop_last=true", "none"),
+        ("batch_size=8+mini_batch=3+local_steps=3", "none"),
+    ],
+)
+def test_local_steps_take_all_samples(fields: str, defense: str) -> None:
+    fewer = fields.replace("local_steps=2", "local_steps=1").replace("steps=3", "steps=2")
+    texts = {**TEXTS, "defense": defense, "attack": "invertgrad"}
+    Cell.parse({**texts, "client": f"fedavg+local_lr=0.1+{fields}"})
+    with pytest.raises(IncompatibleError, match=r"of the . samples of a client; set local_steps="):
+        Cell.parse({**texts, "client": f"fedavg+local_lr=0.1+{fewer}"})
+
+
+@pytest.mark.parametrize(
     ("changes", "fault"),
     [
         ({"model": "lenet"}, "model lenet has no batch normalisation; leave out batch_norm"),

@@ -388,11 +388,12 @@ def traced_steps(training: ClientTraining) -> list[Step]:
 
     places: dict[torch.fx.Node, int] = {}
     steps: list[Step] = []
+    smoothing = training.protocol.label_smoothing
     for node in torch.fx.symbolic_trace(independent_copy(training.model)).graph.nodes:
         if node.op == "placeholder":
             places[node] = 0
         elif node.op == "output":
-            crossed = training.protocol.loss == "cross_entropy"
+            crossed = training.protocol.loss == "cross_entropy" and not smoothing
             passes = CrossEntropyPasses if crossed else partial(FunctionPasses, loss)
             steps.append(Step(passes, (places[node.args[0]], 1)))
         elif node.op != "get_attr":

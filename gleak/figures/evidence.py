@@ -17,6 +17,7 @@ from gleak.core.lazy import pandas as pd
 from gleak.figures.intervals import (
     CONFIDENCE,
     FEWEST,
+    UNBOUNDED,
     Estimate,
     Interval,
     Means,
@@ -75,6 +76,7 @@ class Evidence:
         paper: the paper's number, NaN if it has none.
         mean: of what the paper gives the mean; None if nothing is known of its distribution.
         margin: what counts as a difference between the paper's number and ours.
+        limits: least and greatest possible value.
     """
 
     comparison: ClaimedRange
@@ -83,6 +85,12 @@ class Evidence:
     paper: float
     mean: Estimate | None = None
     margin: float = 0.0
+    limits: Interval = UNBOUNDED
+
+    @property
+    def interval(self) -> Interval:
+        """The estimate's interval, which ends at the limits."""
+        return Interval(*np.clip(self.estimate.interval(), *self.limits))
 
 
 def judge(evidence: Sequence[Evidence], papers_protocol: bool = False) -> Verdict:
@@ -268,7 +276,8 @@ def collect(
         paper = next((number for number in effects if not math.isnan(number)), math.nan)
         mean = mean_estimate(comparison, every)
         found_only = estimate(comparison, found)
-        collected.append(Evidence(comparison, estimated, found_only, paper, mean, margin))
+        limits = Interval(*metric.limits) if comparison.minus is None else UNBOUNDED
+        collected.append(Evidence(comparison, estimated, found_only, paper, mean, margin, limits))
     return collected
 
 

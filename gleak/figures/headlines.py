@@ -14,7 +14,7 @@ from gleak.core.numbers import DASH
 from gleak.core.settings import Scale
 from gleak.figures.canvas.forest import Comparison
 from gleak.figures.claim_protocol import THE_PAPERS
-from gleak.figures.judge import VERDICTS
+from gleak.figures.judge import SURVIVES, VERDICTS
 from gleak.figures.statistics import Row, records
 from gleak.figures.verdict_table import (
     HEADLINES,
@@ -25,7 +25,7 @@ from gleak.figures.verdict_table import (
 )
 from gleak.studies.study import Study
 
-COLUMNS = ["study", "citation", "scale"]
+CORRECTED = "with Holm's correction"
 NO_DATA = "no data"
 PAGE = "headlines.md"
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -166,21 +166,31 @@ def _overview(tables: Sequence[pd.DataFrame]) -> Iterator[str]:
         "The headline claims of each paper, judged on recorded runs on [parts of the data]"
         "(index.md) ([how](../guide/verdicts.md)). *Ours* is the rate, median or difference that a "
         "claim is about, with its 95% interval; *protocol* says what was changed of the paper's. "
-        "Written by `gleak results`."
+        "This page and the records are written by `gleak results`."
     )
     counts = [
-        {"paper": f"[{name.upper()}](#{name})", **Counter(table["verdict"])}
+        {
+            "paper": f"[{table['study'].iloc[0].upper()}](#{table['study'].iloc[0]})",
+            "claims": table["id"].nunique(),
+            **Counter(table["verdict"]),
+            CORRECTED: (table["corrected"] == SURVIVES[True]).sum(),
+        }
         for table in tables
-        for name in [table["study"].iloc[0]]
     ]
-    shown = pd.DataFrame(counts, columns=["paper", *VERDICTS]).fillna(0)
-    shown[[*VERDICTS]] = shown[[*VERDICTS]].astype(int)
-    total = {"paper": "all", **shown[[*VERDICTS]].sum()}
-    yield table_in_markdown(pd.concat([shown, pd.DataFrame([total])]))
+    shown = pd.DataFrame(counts, columns=["paper", "claims", *VERDICTS, CORRECTED])
+    numbers = shown.drop(columns="paper").fillna(0).astype(int)
+    shown[numbers.columns] = numbers
+    yield table_in_markdown(pd.concat([shown, pd.DataFrame([{"paper": "all", **numbers.sum()}])]))
+    yield (
+        "A claim has a verdict for each dataset, batch size or metric on which it is judged. The "
+        "last column counts the verdicts that stand with Holm's correction over all claims of "
+        "their study."
+    )
     for table in tables:
-        study, citation, scale = table[COLUMNS].iloc[-1]
+        study, citation = table[["study", "citation"]].iloc[-1]
+        of_scales = ", ".join(f"[{scale}]({study}/{scale}.md)" for scale in table["scale"].unique())
         yield f"## {study.upper()}"
-        yield f"{to_markdown(citation)}: [the full record]({study}/{scale}.md)."
+        yield f"{to_markdown(citation)}. Records: {of_scales}."
         yield in_page(tabulate_verdicts(table))
 
 

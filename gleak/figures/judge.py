@@ -330,7 +330,7 @@ def _describe(
         return {"verdict": verdict}
     texts: dict[str, list[str]] = {name: [] for name in NUMBERS}
     for one in evidence:
-        low, high = (format_number(end) for end in one.estimate.interval())
+        low, high = (format_number(end) for end in one.interval)
         compared, found = one.comparison, one.found
         name = labels[compared.cell] or "mean"
         if compared.minus is not None:

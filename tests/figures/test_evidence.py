@@ -204,6 +204,14 @@ def test_a_claim_is_all_of_its_comparisons(
     assert judge([around(mean) for mean in means]) == verdict
 
 
+def test_an_interval_ends_at_the_limits_of_the_metric(around: Callable[..., Evidence]):
+    evidence = replace(around(1.0), limits=Interval(0.0, 1.0))
+    assert evidence.interval == (0.0, 1.0)
+    low, high = evidence.estimate.interval()
+    assert low < 0 < 1 < high
+    assert around(1.0).interval == (low, high)
+
+
 def test_one_of_many_comparisons_must_fail_more_clearly(around: Callable[..., Evidence]):
     """An interval that is just below zero at 95% is not at 99%."""
     _, high = around(0.0).estimate.interval()

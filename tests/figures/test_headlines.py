@@ -123,16 +123,17 @@ def test_the_overview_counts_and_lists_the_headlines_of_all_studies(tmp_path: Pa
     for name, verdict in (("cpl", "holds"), ("rog", "fails")):
         (tmp_path / name).mkdir()
         facts = {"study": name, "citation": f"Paper of {name}", "scale": "small", "claim": "C"}
-        table = rows_of({**facts, "id": "c", "verdict": verdict})
+        corrected = "stands" if verdict == "holds" else "does not stand"
+        table = rows_of({**facts, "id": "c", "verdict": verdict, "corrected": corrected})
         save_headlines(table, tmp_path / name / "headlines.csv")
     page = write_overview(tmp_path)
     assert page == tmp_path / "headlines.md"
     text = page.read_text()
     assert text.startswith("# What holds of two papers\n")
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-    assert ["[CPL](#cpl)", "1", "0", "0", "0", "0"] in lines
-    assert ["all", "1", "1", "0", "0", "0"] in lines
-    assert "Paper of rog: [the full record](rog/small.md)." in text
+    assert ["[CPL](#cpl)", "1", "1", "0", "0", "0", "0", "1"] in lines
+    assert ["all", "2", "1", "1", "0", "0", "0", "1"] in lines
+    assert "Paper of rog. Records: [small](rog/small.md)." in text
     assert text.count('<span class="fails">fails</span>') == 1
     assert write_overview(tmp_path).read_text() == text
 

@@ -22,7 +22,8 @@ class SearchCost:
     """Work of an attack's search for one victim, for estimates.
 
     Args:
-        evaluations: upper bound of the gradient evaluations; 0 if there is no search.
+        evaluations: upper bound of the gradient evaluations, but for those that compare label
+            hypotheses or are of shadow clients; 0 if there is no search.
         passes: work of an evaluation in forward passes of its samples. A gradient takes about three
             forward passes, and a gradient of a function at most four times the function (Baur and
             Strassen 1983), so the gradient of a function of a gradient takes 12.

@@ -221,11 +221,15 @@ class Candidates:
         count, unbounded = max(1, iterations - bounded), {**BALANCED, "box": False}
         near = posterior.search(starts.labels, count, starts.inputs, **unbounded)
         found = posterior.search(starts.labels, bounded, near.inputs.clip(0, 1), **BALANCED)
-        self.evaluations[rows] += spent(near) + spent(found)
-        clear = np.flatnonzero(posterior.squared_error(found.inputs, found.labels) <= CLEAR)
+        total = spent(near) + spent(found)
+        is_clear = posterior.squared_error(found.inputs, found.labels) <= CLEAR
+        clear = np.flatnonzero(is_clear)
+        self.evaluations[rows[~is_clear]] += total[~is_clear]
         if len(clear):
             fields = ("inputs", "labels", "converged")
-            kept = Reconstruction(**{name: getattr(found, name)[clear] for name in fields})
+            kept = Reconstruction(
+                **{name: getattr(found, name)[clear] for name in fields}, evaluations=total[clear]
+            )
             better = self._better(rows[clear], places[clear], EXPLAINING, kept)
             explained[clear] = better != places[clear]
         return explained

@@ -120,8 +120,13 @@ class ClientSpec(Spec):
 
     @property
     def gradients_per_sample(self) -> float:
-        """Number of gradients computed per sample of one round, for cost estimates."""
+        """Mean number of gradients computed per sample, of all rounds, for cost estimates."""
         return 1.0
+
+    @property
+    def uses_per_sample(self) -> int:
+        """Largest number of gradients in which one sample takes part, for privacy guarantees."""
+        return 1
 
     @property
     def local_descent(self) -> LocalDescent | None:

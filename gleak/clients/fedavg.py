@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import ceil
 from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
@@ -142,6 +143,11 @@ class FedAvg(ClientSpec):
         return self.local_steps * self.samples_per_step / self.samples_per_round
 
     @property
+    def uses_per_sample(self) -> int:
+        passes = ceil(self.local_steps / steps_of_epoch(self.protocol, self.samples_per_round))
+        return passes * (2 if self.state == "kept" else 1)
+
+    @property
     def local_descent(self) -> LocalDescent | None:
         return self._descend if self.local_steps > 1 else None
 
@@ -252,6 +258,10 @@ class Epochs(FedAvg):
     @property
     def gradients_per_sample(self) -> float:
         return self.epochs * super().gradients_per_sample
+
+    @property
+    def uses_per_sample(self) -> int:
+        return self.epochs * super().uses_per_sample
 
     @model_validator(mode="after")
     def _check_updates(self) -> Self:

@@ -443,7 +443,10 @@ def _networks(
 
 
 def _disjoint(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> float:
-    return min((each.disjoint for each in _compared(comparison, values)), default=math.inf)
+    """Return the least number of disjoint batches of a cell; infinite if all of all cells are."""
+    pairs = [(each.disjoint, len(each.by_batch)) for each in _compared(comparison, values)]
+    shared = any(disjoint < batches for disjoint, batches in pairs)
+    return min(map(min, pairs)) if shared else math.inf
 
 
 def _compared(comparison: ClaimedRange, values: Sequence[CellValues | None]) -> list[CellValues]:

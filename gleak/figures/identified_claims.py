@@ -20,6 +20,7 @@ from gleak.figures.statistics import Row, records
 from gleak.figures.verdict_table import tabulate_verdicts
 from gleak.studies.axis_labels import read_metric
 from gleak.studies.claims import Bound, Expectation, Hides
+from gleak.studies.grid import Grid
 from gleak.studies.study import Study
 
 IDENTIFIED = "identified"
@@ -53,8 +54,9 @@ def judge_by_identification(
         sizes: of datasets whose specs do not tell them.
         verdicts: on the same claims by their own metrics, of `gleak.figures.judge.in_words`.
     """
-    asked = map(by_identification, study.claims(scale))
-    own = replace(study, expectations=[claim for claim in asked if claim is not None])
+    asked = filter(None, map(by_identification, study.claims(scale)))
+    known_margins = (_with_margin_of_gates(one, study.grid(one.grid, scale)) for one in asked)
+    own = replace(study, expectations=[claim for claim in known_margins if claim])
     judged = judge_claims(own, scale, tables, empty_published(), sizes)
     judged = in_words(own, scale, judged[judged["verdict"] != "no data"])
     known = {(row["id"], row["group"]): row for row in records(verdicts)}
@@ -88,6 +90,14 @@ def by_identification(claim: Expectation) -> Expectation | None:
     known = () if metric == SHARE else type(claim).model_fields
     own = {name: value for name, value in limits.items() if name in known}
     return claim.model_copy(update={"metric": IDENTIFIED, "chance": None, **own})
+
+
+def _with_margin_of_gates(claim: Expectation, grid: Grid) -> Expectation | None:
+    """Return a claim that a defence hides with the margin of its grid; None if that has none."""
+    if not isinstance(claim, Hides):
+        return claim
+    margin = grid.gates.margin(IDENTIFIED) if grid.gates else None
+    return None if margin is None else claim.model_copy(update={"margin": margin})
 
 
 def is_opposite(row: Row) -> bool:

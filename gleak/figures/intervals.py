@@ -400,8 +400,13 @@ def clustered(estimate: Estimate, *networks: np.ndarray) -> Estimate:
 
 
 def overlapping(estimate: Estimate, disjoint: float) -> Estimate:
-    """Return an estimate that accounts for common samples, if fewer batches are disjoint."""
-    return Overlapping(estimate, int(disjoint)) if disjoint < estimate.n else estimate
+    """Return an estimate that accounts for common samples of batches.
+
+    Args:
+        estimate: from all batches.
+        disjoint: number of batches without a common sample; infinite if they have none.
+    """
+    return Overlapping(estimate, int(disjoint)) if disjoint <= estimate.n else estimate
 
 
 def mean_interval(

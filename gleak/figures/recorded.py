@@ -88,14 +88,20 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
     """Copy the table of a finished grid into the folder of a record, with its conditions.
 
     Raises:
-        ArtifactError: the grid has no table; names the command that makes it.
+        ArtifactError: the grid has no table, or that of other cells than it has now; names the
+            command that makes it.
         DamagedError: the table or a provenance file cannot be read.
     """
     table = path_of(table_of(StudyPart(study, scale), grid), results)
+    command = f"snakemake {shlex.quote(str(table))}"
     if not table.is_file():
-        command = f"snakemake {shlex.quote(str(table))}"
         raise ArtifactError(f"{table}: not computed yet; run: {command}")
     scores, declared = read_scores([table]), study.grid(grid, scale)
+    if differing := differing_cells(scores, declared):
+        raise ArtifactError(
+            f"{table}: {len(differing)} cells are not those of grid {grid!r}, {differing[0]} "
+            f"first; run: {command}"
+        )
     refused = set(refusals(scores).index)
     cells = [cell for cell in declared.cells if tuple(levels_of(cell).values()) not in refused]
     conditions = conditions_of([c.repetitions(declared.networks) for c in cells], results)

@@ -7,6 +7,7 @@ such as an attack or a defence, or by what was not finished.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -225,7 +226,7 @@ class Recorder:
             if self.study.grid(other, grid.scale).networks != grid.networks:
                 continue
             lacking = set(map(_key, grid.scored)) - _cells_in(self._table(grid.name))
-            table = self._table(other)
+            table = read_scores([self.folder / f"{other}{SUFFIX}"])
             rows = table[[key in lacking for key in _keys(table)]]
             if found := _cells_in(rows):
                 cells = found & {_key(levels_of(cell)) for cell in grid.cells}
@@ -266,11 +267,17 @@ class Recorder:
         made = self._made(grid, piece, known)
         path = partial(path_of, results=self.settings.results_dir)
         files = {key: [*map(path, several)] for key, several in made.items()}
-        end = time.monotonic() + seconds
+        end, whole, begun = time.monotonic() + seconds, False, time.time()
         try:
-            self.workflow.make([file for several in files.values() for file in several], seconds)
+            targets = [file for several in files.values() for file in several]
+            whole = self.workflow.make(targets, seconds) == 0
         finally:
-            done = {key for key, several in files.items() if all(map(Path.is_file, several))}
+            made_since = -math.inf if whole else begun
+            done = {
+                key
+                for key, several in files.items()
+                if all(_is_current(file, made_since) for file in several)
+            }
             computed = [each for cell, each in piece.items() if _key(levels_of(cell)) in done]
             if computed:
                 scores = read_scores(file for key in done for file in files[key])
@@ -300,6 +307,18 @@ class Recorder:
             if key not in recorded:
                 made[key] = [Made("score_truth", "scores", cell)]
         return made
+
+
+def _is_current(file: Path, made_since: float) -> bool:
+    """Return True unless scores may be outdated: made earlier, and by other code than now."""
+    if not file.is_file():
+        return False
+    if file.stat().st_mtime >= made_since:
+        return True
+    try:
+        return not provenance.changed_since(str(provenance.load(file.parent)["commit"]))
+    except DamagedError:
+        return False
 
 
 def _key(levels: Mapping[str, str]) -> Levels:

@@ -23,10 +23,11 @@ class Regression(MembershipSpec):
     """Ridge regression of the update on the gradients of all candidates.
 
     The update of one step is the mean of the members' gradients: of K candidates N have the
-    coefficient 1 / N, the others zero. Each coefficient has a prior with mean 1 / K and variance
-    1 / (N K), which are those of N members among K; the noise of a value has the variance of the
-    update outside of the candidates' span. The evidence is a coefficient's posterior mean. Over
-    rounds coefficients are added. All candidates' gradients are in memory, 4 bytes a value.
+    coefficient 1 / N, the others zero. Each coefficient has a prior with their mean, 1 / K, and
+    their mean square, 1 / (N K), in place of their variance, of which it is K / (K - N) times; the
+    noise of a value has the variance of the update outside of the candidates' span. The evidence is
+    a coefficient's posterior mean. Over rounds coefficients are added. All candidates' gradients
+    are in memory, 4 bytes a value.
     """
 
     source: ClassVar[str] = "ours; Bayesian linear regression (Lindley and Smith 1972)"

@@ -55,7 +55,7 @@ class GaussianNoiseMetric(MetricSpec):
         defense, client = defense_of(comparison), parse("client", comparison.levels["client"])
         applications = comparison.private.noise_multipliers
         if applications is not None:
-            times = round(client.gradients_per_sample)
+            times = client.uses_per_sample
         else:
             mechanism, times = defense.mechanism, client.rounds
             sensitivity = self.sensitivity(mechanism.norm, client.protocol.batch_size)

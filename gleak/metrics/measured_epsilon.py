@@ -133,7 +133,7 @@ def accounted_noise(audited: FinishedAudit) -> float:
     if defense.data_dependent_noise:
         raise MetricUnavailable(f"defense {defense}: noise that depends on the data")
     recorded, mechanism = audited.trials.noise_multipliers, defense.mechanism
-    times = client.rounds if recorded is None else round(client.gradients_per_sample)
+    times = client.rounds if recorded is None else client.uses_per_sample
     if recorded is None and mechanism is not None:
         recorded = np.full(times, mechanism.deviation / (2 * mechanism.norm))
     if recorded is None:

@@ -18,6 +18,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import Update
 from gleak.clients.gradient_descent import gradients
+from gleak.clients.local_training import epoch_batches
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
@@ -91,6 +92,19 @@ def test_what_is_sent_is_that_of_torchs_descent(
 def test_mini_batches_that_a_round_does_not_have_are_refused(text: str, fault: str) -> None:
     with pytest.raises(SpecError, match=fault):
         parse("client", text)
+
+
+@pytest.mark.parametrize("drop_last", ["true", "false"])
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("size", [1, 2, 4, 6])
+def test_no_sample_is_used_more_often_than_is_guaranteed(
+    size: int, steps: int, drop_last: str
+) -> None:
+    text = f"fedavg+batch_size=6+mini_batch={size}+local_steps={steps}+drop_last={drop_last}"
+    client = parse("client", text)
+    uses = torch.cat(epoch_batches(client.protocol, 6)).bincount().max()
+    assert client.uses_per_sample == uses
+    assert parse("client", f"{text}+state=kept").uses_per_sample == 2 * uses
 
 
 @pytest.mark.parametrize(("steps", "size"), SCHEDULES)

@@ -88,6 +88,18 @@ def test_grids_are_recorded_one_by_one(run: Run, study: Study, tmp_path: Path):
     assert (folder / "attacks.csv.gz").read_bytes() == first
 
 
+def test_a_table_of_other_cells_than_the_grid_has_now_is_refused(
+    run: Run, study: Study, tmp_path: Path
+):
+    """A longer record, by `gleak record --hours`, would be lost."""
+    results = run()
+    table = results / "studies/study/quick/grids/attacks.csv"
+    scores = read_scores([table])
+    save_scores(scores[scores["attack"] != "dlg"], table)
+    with pytest.raises(ArtifactError, match=r"1 cells are not those .*dlg first; run: snakemake"):
+        record_grid(study, "attacks", "quick", results, tmp_path / "record")
+
+
 def test_an_unfinished_grid_is_refused_with_the_command_that_makes_it(
     run: Run, study: Study, tmp_path: Path
 ):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -55,7 +56,7 @@ class ScoredAtOnce:
             (target.parent / "provenance.json").write_text(json.dumps(FACTS))
         if self.interrupted:
             raise StoppedError("interrupted")
-        return 0
+        return int(self.failing != "none fails")
 
 
 Make = Callable[..., Recorder]
@@ -238,6 +239,21 @@ def test_cells_that_fail_are_named_and_the_others_recorded(recorder: Make):
     (done,) = record(failing)
     assert (done.added, done.left) == (2, 1)
     assert [path.parent.name for path in done.failed] == ["dlg"]
+
+
+def test_scores_of_other_code_are_not_recorded_where_a_run_did_not_renew_them(recorder: Make):
+    """The workflow would have computed them again, as it has for all that is recorded."""
+    outdated = recorder(errors={"dlg": 0.1})
+    [*record(outdated)]
+    for path in outdated.folder.iterdir():
+        path.unlink()
+    for path in outdated.settings.results_dir.rglob("scores.csv"):
+        os.utime(path, (0, 0))
+    failing = recorder(failing="dlg")
+    (done,) = record(failing)
+    assert (done.added, done.left) == (2, 1)
+    assert "dlg" not in set(recorded(failing)["attack"])
+    assert [done.added for done in record(recorder())] == [1]
 
 
 def test_without_time_nothing_is_computed(recorder: Make):

@@ -54,9 +54,13 @@ def facet_panels(
 
 
 def panel_of(facets: str | None, names: AxisLabels, cell: Cell) -> str:
-    """Return the label of the panel of a cell, by the axis of the panels."""
-    axis = Axis.read(facets) if facets else None
-    return "" if axis is None else axis.label_alone(names, axis.spec(cell))
+    """Return the label of a cell's panel: its value of the axis, after its name if a number."""
+    if not facets:
+        return ""
+    axis = Axis.read(facets)
+    label = axis.label_alone(names, axis.spec(cell))
+    is_number = label.lstrip("-").replace(".", "", 1).replace("e-", "").isdecimal()
+    return f"{axis.title(names)} {label}" if is_number else label
 
 
 def draw_controls(axes: mpl.axes.Axes, controls: pd.DataFrame) -> None:

@@ -308,7 +308,7 @@ def _defenses(
         defense = str(cell.defense)
         attacked = {"defense": defense, "attack": str(cell.attack)}
         rows, guarantees = select(scores, attacked), {}
-        for name in GUARANTEES:
+        for name in () if cell.defense.data_dependent_noise else GUARANTEES:
             values = rows[rows["metric"] == name]["value"].dropna()
             if len(values):
                 guarantees[name] = float(values.mean())

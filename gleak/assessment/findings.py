@@ -236,7 +236,7 @@ class Inference(ReportPart):
     by_chance: float | None = Field(
         default=None,
         description="of captured clients the probability of an AUC as large by chance, the least "
-        "of them times their number; null: simulated",
+        "of them times their number and that of captures and methods; null: simulated",
     )
     rates: list[Rate] = Field(description="by the thresholds of the deployment, if it has some")
     verdict: Verdict = Field(

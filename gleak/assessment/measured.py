@@ -102,6 +102,9 @@ class Measured:
 
     def kilobytes(self, cell: Cell) -> float:
         """Return the size of one client's update as sent, in 1000 bytes, before any coding."""
+        sent = Private.read(self._path(stage_files.truth_of(cell))).sent_bytes
+        if sent is not None:
+            return float(np.mean(sent)) / 1000
         update = Update.read(self._path(stage_files.update_of(cell)))
         size = sum(encoded.bits for encoded in update.update.values()) / 8
         return size / update.victims / 1000
@@ -135,7 +138,7 @@ class Measured:
         if not attacked:
             return 0.0
         labels = self.dataset(attacked[0]).train_labels
-        return label_guess(labels, attacked[0].client.batch_size) if len(labels) else 0.0
+        return label_guess(labels, attacked[0].client) if len(labels) else 0.0
 
     @cached_property
     def conditions(self) -> Conditions:

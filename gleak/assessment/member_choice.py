@@ -88,7 +88,7 @@ def _check_cheap(cell: Cell, settings: Settings) -> None:
 def audited_defenses(resolved: Resolved) -> Iterator[DefenseSpec]:
     """Yield the defences that promise an epsilon, and that canaries can audit."""
     for defense in resolved.defenses.values():
-        if defense.mechanism is None and defense.local_gradient() is None:
+        if not defense.guarantees_epsilon:
             continue
         cell = Cell({**resolved.specs, "defense": defense, "attack": GradientCanaries()})
         try:

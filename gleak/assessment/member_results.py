@@ -92,13 +92,17 @@ def captured_inferences(
     is asked whether chance gives as much evidence to as many records as a client has.
     """
     works, places = _working(simulated), resolved.deployment.captures
-    rows = [
-        _judged_of_capture(
-            _inference(resolved, measured, CAPTURED_MEMBERS, cell), works, contradicted
-        )
-        for cell in measured.cells(CAPTURED_MEMBERS)
-    ]
+    tests = measured.cells(CAPTURED_MEMBERS)
+    found = [_inference(resolved, measured, CAPTURED_MEMBERS, cell) for cell in tests]
+    rows = [_judged_of_capture(corrected(row, len(tests)), works, contradicted) for row in found]
     return sorted(rows, key=lambda row: (places.index(row.capture or ""), *_strength(row)))
+
+
+def corrected(row: Inference, tests: int) -> Inference:
+    """Return an inference with its p-value as one of several tests, by Bonferroni's correction."""
+    if row.by_chance is None:
+        return row
+    return row.model_copy(update={"by_chance": min(1.0, row.by_chance * tests)})
 
 
 def _working(rows: Sequence[Inference]) -> set[str]:

@@ -6,8 +6,8 @@ from gleak.assessment.findings import DefenseCost, Fact, Mean
 from gleak.assessment.verdict_words import HEADLINES, Verdict
 from gleak.core.numbers import DASH
 
-EPSILONS = ("epsilon_stated", "epsilon_prv", "epsilon_rdp")
-"""Metrics of differential privacy, that of a defence's own statement first."""
+PROVEN, STATED = ("epsilon_prv", "epsilon_rdp"), "epsilon_stated"
+"""Metrics of differential privacy, the tightest first, and that of a framework's own statement."""
 WEAK_EPSILON, STRONG_EPSILON = 10, 1
 DESTROYED, LARGE_CHANGE = 10, 1
 """Norm of the change, relative to the update, from which it is mostly noise, and half of it."""
@@ -112,11 +112,15 @@ def bare_name(spec: str) -> str:
 
 
 def guarantee(cost: DefenseCost) -> str:
-    """Return what a defence guarantees against any attack, in words."""
-    epsilon = next((cost.guarantees[name] for name in EPSILONS if name in cost.guarantees), None)
-    if epsilon is None:
-        return "nothing is guaranteed"
-    return f"epsilon {three_digits(epsilon)}: {_strength(epsilon)}"
+    """Return what a defence guarantees against any attack, in words, and what is only stated."""
+    proven = next((cost.guarantees[name] for name in PROVEN if name in cost.guarantees), None)
+    text = "nothing is guaranteed"
+    if proven is not None:
+        text = f"epsilon {three_digits(proven)}: {_strength(proven)}"
+    if STATED in cost.guarantees:
+        stated = three_digits(cost.guarantees[STATED])
+        text += f" (the framework states epsilon {stated}, which proves nothing)"
+    return text
 
 
 def _strength(epsilon: float) -> str:

@@ -42,6 +42,12 @@ class FishingAttack(SignedAdamAttack):
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
+        if client.label_smoothing:
+            raise IncompatibleError(
+                f"attack {self} takes a negative gradient of the target's bias for its samples, "
+                f"but label_smoothing={client.label_smoothing} gives one to every sample; leave it "
+                "out"
+            )
         if self.client_model == "unrolled":
             raise IncompatibleError(
                 f"attack {self} reconstructs one sample of a batch, which does not determine the "

@@ -84,6 +84,12 @@ class DefenseSpec(Spec):
         """Noise of one round that guarantees differential privacy of a client's batch, or None."""
         return None
 
+    @property
+    def guarantees_epsilon(self) -> bool:
+        """True if noise guarantees differential privacy, of an update or in every local step."""
+        private = self.mechanism is not None or self.local_gradient() is not None
+        return private and not self.data_dependent_noise
+
     def stated_epsilon(self, size: int) -> float | None:
         """Return the epsilon of one round that a framework states, or None.
 
@@ -151,6 +157,13 @@ class DefenseSpec(Spec):
 
         Raises:
             IncompatibleError: the network is not supported.
+        """
+
+    def check_members(self, members: int) -> None:
+        """Raise if the server's part of the defence does not suit so many updates of a round.
+
+        Raises:
+            IncompatibleError: it does not.
         """
 
     def local_gradient(self) -> LocalGradient | None:

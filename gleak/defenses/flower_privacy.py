@@ -11,12 +11,13 @@ from pydantic import model_validator
 
 from gleak.artifacts.encodings import Encoded
 from gleak.artifacts.protocol import Clipping
+from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, GaussianMechanism, Memory, encode, per_round
 from gleak.defenses.secure_aggregation import ClientGroup
-from gleak.models.parameters import Tensors
+from gleak.models.parameters import Tensors, trained_parameters
 from gleak.runtime.seeding import numpy_stream
 
 NORM = "largest L2 norm of an update; longer ones are scaled to it"
@@ -104,6 +105,10 @@ class FlowerLocalDP(ClippedDifference):
     def remedy(self) -> str:
         return "choose a larger epsilon, or a smaller sensitivity, which costs privacy"
 
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
+        super().check_network(network, shape)
+        check_axes(self, network)
+
     def stated_epsilon(self, size: int) -> float:
         return self.epsilon
 
@@ -156,13 +161,23 @@ class FlowerCentralDP(ClippedDifference, ClientGroup):
 
     @model_validator(mode="after")
     def _check_noise(self) -> Self:
-        adapts, noise = self.quantile is not None, self.noise_multiplier
-        if adapts and noise > 0 and noise >= 2 * self._count_deviation(self.clients):
-            raise ValueError(
-                f"noise_multiplier={noise} needs a count_deviation of more than "
-                "half of it, by default clients / 20; raise that, or clients"
-            )
+        if message := self._fault_of(self.clients):
+            raise ValueError(message)
         return self
+
+    def check_members(self, members: int) -> None:
+        if message := self._fault_of(members):
+            raise IncompatibleError(f"defense {self}, of {members} updates: {message}")
+
+    def _fault_of(self, members: int) -> str:
+        """Return what is wrong with the noise of so many clients; empty if nothing is."""
+        adapts, noise = self.quantile is not None, self.noise_multiplier
+        if not adapts or noise == 0 or noise < 2 * self._count_deviation(members):
+            return ""
+        return (
+            f"noise_multiplier={noise} needs a count_deviation of more than half of it, by default "
+            "clients / 20; raise that, or clients"
+        )
 
     @property
     def mechanism(self) -> GaussianMechanism | None:
@@ -177,6 +192,10 @@ class FlowerCentralDP(ClippedDifference, ClientGroup):
     @property
     def remedy(self) -> str:
         return "choose a smaller noise_multiplier, which costs privacy, or more clients"
+
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
+        super().check_network(network, shape)
+        check_axes(self, network)
 
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
@@ -205,6 +224,21 @@ class FlowerCentralDP(ClippedDifference, ClientGroup):
         if self.quantile is not None and multiplier > 0:
             multiplier = (multiplier**-2 - (2 * self._count_deviation(members)) ** -2) ** -0.5
         return float((multiplier * norm) / members)
+
+
+def check_axes(defense: DefenseSpec, network: torch.nn.Module) -> None:
+    """Raise if a trained parameter has no axes: Flower sends it as it is, so nothing is guaranteed.
+
+    Raises:
+        IncompatibleError: names the parameter.
+    """
+    for name in trained_parameters(network):
+        if not network.get_parameter(name).ndim:
+            raise IncompatibleError(
+                f"defense {defense}: parameter {name!r} has no axes, and Flower leaves such "
+                "parameters as they are, so that their values are not protected; give it the shape "
+                "(1,), or freeze it"
+            )
 
 
 def scaling(update: Tensors, norm: float) -> list[float]:

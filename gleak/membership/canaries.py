@@ -76,8 +76,7 @@ class CanarySpec(AttackerSpec):
         """Return the bound for a defence; see `gleak.membership.epsilon_audit.audit_scores`."""
         if self.method is not None:
             return self.method
-        guaranteed = defense.mechanism is not None or defense.local_gradient() is not None
-        return "gaussian" if guaranteed else "rates"
+        return "gaussian" if defense.guarantees_epsilon else "rates"
 
     def check_defense(self, client: ClientSpec, defense: DefenseSpec) -> None:
         """Check that clients under a defence can be audited, as far as their specs tell.

@@ -15,6 +15,7 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
+from gleak.data.base import DatasetSpec
 from gleak.defenses.base import DefenseSpec, Memory, NoDefense
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.models.parameters import as_inputs
@@ -68,6 +69,10 @@ class Federated(InitialisedSpec):
     def epochs_of_data(self, samples: int) -> float:
         step = min(self.batch_size, samples / self.clients)
         return self.rounds * self.chosen * self.local_steps * step / samples
+
+    def check(self, dataset: DatasetSpec) -> None:
+        super().check(dataset)
+        self.defense.check_members(self.chosen)
 
     def check_samples(self, samples: int, dataset: str) -> None:
         if self.clients > samples:

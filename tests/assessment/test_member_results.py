@@ -135,6 +135,17 @@ def test_who_took_part_in_a_capture_has_a_sentence_of_its_own(resolved: Resolve)
     assert "of 3 records that took part in hand the server tells 67%" in of_capture.sentence
 
 
+def test_evidence_of_one_of_many_captures_counts_as_that_of_many(resolved: Resolve) -> None:
+    described = Deployment(**{**KEYS, "captures": ["hand"]})
+    deployment = replace(resolved(), deployment=described)
+    one = captured([0.02], none=ALL)
+    (cell,) = one.cells("captured_members")
+    one.cells = lambda grid: [cell] * 4 if grid == "captured_members" else []
+    for row in Inferred.of(deployment, one, False).captured:
+        assert row.by_chance == pytest.approx(0.08)
+        assert row.verdict == "inconclusive"
+
+
 @pytest.mark.parametrize(
     ("thresholds", "chance", "verdict", "remedy"),
     [

@@ -29,7 +29,14 @@ def cost(change: float | None = None, **guarantees: float) -> DefenseCost:
         ({"epsilon_prv": 284.0}, "epsilon 284: guarantees practically nothing"),
         ({"epsilon_rdp": 5475.8}, "epsilon 5,476: guarantees practically nothing"),
         ({"epsilon_rdp": 11.0, "epsilon_prv": 9.0}, "epsilon 9: a weak guarantee"),
-        ({"epsilon_stated": 0.5, "epsilon_prv": 9.0}, "epsilon 0.5: a strong guarantee"),
+        (
+            {"epsilon_stated": 0.5, "epsilon_prv": 9.0},
+            "epsilon 9: a weak guarantee (the framework states epsilon 0.5, which proves nothing)",
+        ),
+        (
+            {"epsilon_stated": 0.3},
+            "nothing is guaranteed (the framework states epsilon 0.3, which proves nothing)",
+        ),
     ],
 )
 def test_an_epsilon_is_said_in_words(guarantees: dict[str, float], text: str) -> None:

@@ -86,6 +86,15 @@ def test_victims_without_the_class_are_grey_and_the_rest_is_not_compared(make_ca
     assert (truth.labels[compared] == 0).all()
 
 
+def test_smoothed_labels_are_refused() -> None:
+    """Every sample then has a negative gradient at the target's bias."""
+    client = "fedsgd+batch_size=2+label_smoothing=0.1"
+    with pytest.raises(IncompatibleError, match="label_smoothing"):
+        parse("attack", "fishing").check(
+            parse("dataset", "photos"), parse("model", "lenet"), parse("client", client)
+        )
+
+
 def test_repeated_local_steps_are_refused() -> None:
     spec = parse("attack", "fishing+client_model=unrolled")
     fault = r"reconstructs one sample of a batch.*client_model=one_step"

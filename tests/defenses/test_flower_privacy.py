@@ -13,7 +13,7 @@ from torch import Tensor
 
 import gleak
 from gleak.artifacts.update import Update
-from gleak.core.errors import SpecError
+from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
 
 SHAPES = {"weight": (300, 50), "bias": (40,)}
@@ -108,6 +108,25 @@ def test_the_noise_is_made_with_the_norm_after_it_was_adapted() -> None:
     """It falls by exp(-2 / 2) if no client is clipped less, and rises by exp(1) if all are."""
     few, all_of_them = (adapted(norm, [update()] * 4) for norm in (1e6, 1e-3))
     assert few.std() / 1e6 / (all_of_them.std() / 1e-3) == pytest.approx(math.exp(2), rel=0.02)
+
+
+@pytest.mark.parametrize("defense", ["flower_local_dp", "flower_central_dp"])
+def test_parameters_that_flower_sends_as_they_are_leave_no_guarantee(defense: str) -> None:
+    network = torch.nn.Linear(2, 2)
+    parse("defense", defense).check_network(network, (2,))
+    network.scale = torch.nn.Parameter(torch.tensor(1.0))
+    with pytest.raises(IncompatibleError, match="'scale' has no axes"):
+        parse("defense", defense).check_network(network, (2,))
+
+
+def test_noise_in_the_count_suits_the_clients_of_a_round() -> None:
+    text = "federated+clients={}+fraction=0.5+defense=flower_central_dp~clients=40~quantile=0.5"
+    dataset = parse("dataset", "digits")
+    parse("training", text.format(80)).check(dataset)
+    with pytest.raises(
+        IncompatibleError, match=r"of 10 updates: noise_multiplier=1\.0 needs a count"
+    ):
+        parse("training", text.format(20)).check(dataset)
 
 
 @pytest.mark.parametrize("fields", ["quantile=0.5", "quantile=0+count_deviation=0"])

@@ -54,13 +54,17 @@ def facet_panels(
 
 
 def panel_of(facets: str | None, names: AxisLabels, cell: Cell) -> str:
-    """Return the label of a cell's panel: its value of the axis, after its name if a number."""
+    """Return the label of the panel of a cell, by the axis of the panels."""
     if not facets:
         return ""
     axis = Axis.read(facets)
-    label = axis.label_alone(names, axis.spec(cell))
-    is_number = label.lstrip("-").replace(".", "", 1).replace("e-", "").isdecimal()
-    return f"{axis.title(names)} {label}" if is_number else label
+    return with_name(facets, names, axis.label_alone(names, axis.spec(cell)))
+
+
+def with_name(axis: str, names: AxisLabels, label: str) -> str:
+    """Return the label of a value, after the name of its axis if it is a number."""
+    is_number = label.replace("e-", "").replace(".", "").isdecimal()
+    return f"{Axis.read(axis).title(names)} {label}" if is_number else label
 
 
 def draw_controls(axes: mpl.axes.Axes, controls: pd.DataFrame) -> None:

@@ -16,6 +16,7 @@ from gleak.core.lazy import seaborn as sns
 from gleak.core.numbers import format_value
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.figures.canvas.panels import with_name
 from gleak.figures.canvas.style import new_figure, save, save_numbers, theme
 from gleak.figures.statistics import (
     CELL,
@@ -103,7 +104,7 @@ def _draw(figure: Heatmap, names: AxisLabels, tiles: pd.DataFrame) -> mpl.figure
     colours = _colours(figure, tiles)
     for axes, facet, places in zip(panels, facets, across, strict=True):
         _draw_panel(axes, tiles[tiles["facet"] == facet], places, rows, colours)
-        axes.set_title(facet)
+        axes.set_title(with_name(figure.facets, names, facet) if figure.facets else facet)
         axes.set_xlabel(Axis.read(figure.x).title(names))
     if tiles["ours"].isna().all():
         text = f"{names.metric(figure.metric)} {why_missing(figure.metric)}"

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.figures.canvas.panels import TOGETHER, Slots
+from gleak.figures.canvas.panels import TOGETHER, Slots, with_name
 from gleak.figures.canvas.style import PANEL
 
 
@@ -38,3 +39,16 @@ def test_panels_grow_with_what_stands_in_them():
     assert few.inches(["1", "2"]) == PANEL[0]
     assert many.inches(["1", "2", "3"]) > PANEL[0]
     assert few.inches(["a longer line\nthan 1", "b", "c", "d"]) > PANEL[0]
+
+
+@pytest.mark.parametrize(
+    ("axis", "label", "title"),
+    [
+        ("client.batch_size", "4", "batch size 4"),
+        ("defense.std", "1e-3", "std 1e-3"),
+        ("dataset", "MNIST", "MNIST"),
+    ],
+)
+def test_a_number_alone_is_no_title(axis: str, label: str, title: str) -> None:
+    names = SimpleNamespace(labels={})
+    assert with_name(axis, names, label) == title

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Self
@@ -93,8 +93,7 @@ class MatrixCompletion(DenseFirstAttack):
 
     def rehearse(self, observation: Observation) -> None:
         """Complete by one alternation, then rehearse ``attack``."""
-        short = self.model_copy(update={"alternations": 1})
-        self.attack.rehearse(short.completed(observation))
+        self.attack.rehearse(self._briefly.completed(observation))
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         result = self.attack.reconstruct(self.completed(observation))
@@ -107,13 +106,19 @@ class MatrixCompletion(DenseFirstAttack):
             raise IncompatibleError("needs values that were not sent")
         if observation.batch_size == 1:
             return [self]
-        chosen = UNMIXING if determined_victims(observation).all() else UNMIXING[1:]
-        completed, suiting = self.completed(observation), list[AttackSpec]()
+        is_exact = bool(determined_victims(observation).all())
+        completed = (self if is_exact else self._briefly).completed(observation)
+        chosen, suiting = UNMIXING if is_exact else UNMIXING[1:], list[AttackSpec]()
         for attack in (parse("attack", name) for name in chosen):
             with suppress(IncompatibleError):
                 attack.check_observation(completed)
                 suiting.append(self.model_copy(update={"attack": attack}))
         return suiting or [self]
+
+    @property
+    def _briefly(self) -> Self:
+        """This attack after one alternation, where the values that it computes do not matter."""
+        return self.model_copy(update={"alternations": 1})
 
     def completed(self, observation: Observation) -> Observation:
         """Return the observation with all values of the layer's gradients."""
@@ -121,8 +126,7 @@ class MatrixCompletion(DenseFirstAttack):
             return observation
         layer = layer_of_samples(observation.model, observation.input_shape)[0]
         values, known = layer_gradient(observation, layer)
-        rank = min(observation.batch_size, *values.shape[-2:])
-        pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
+        rank, pairs = _matrices(observation, values, known)
         shape = observation.input_shape if observation.modality == "image" else ()
         whole = torch.stack([complete(*pair, rank, self.alternations, shape) for pair in pairs])
         weight, bias = whole.view_as(values).split([values.shape[-1] - 1, 1], -1)
@@ -144,10 +148,17 @@ def determined_victims(observation: Observation) -> np.ndarray:
     """Return of which victims the values sent determine every feature (`determines`); Shape (V)."""
     layer = layer_of_samples(observation.model, observation.input_shape)[0]
     values, known = layer_gradient(observation, layer)
-    rank = min(observation.batch_size, *values.shape[-2:])
-    pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
+    rank, pairs = _matrices(observation, values, known)
     determined = torch.tensor([determines(*pair, rank, ENOUGH) for pair in pairs])
     return determined.view(known.shape[:2]).all(1).numpy()
+
+
+def _matrices(
+    observation: Observation, values: torch.Tensor, known: torch.Tensor
+) -> tuple[int, Iterable[tuple[torch.Tensor, torch.Tensor]]]:
+    """Return the rank of the matrices, and each with what was sent of it, victim by victim."""
+    rank = min(observation.batch_size, *values.shape[-2:])
+    return rank, zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
 
 
 def layer_gradient(observation: Observation, layer: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -80,8 +80,8 @@ class InitialisedSpec(TrainingSpec):
 
     init: Init = parameter(
         "default",
-        "torch's of each layer; kaiming: convolutions normal, of variance 2 / fan-out; uniform: "
-        "on [-bound, bound]",
+        "torch's of each layer, or that of the user's function for its network; kaiming: "
+        "convolutions normal, of variance 2 / fan-out; uniform: on [-bound, bound]",
         source="torch; kaiming: torchvision's ResNets, InvertGrad's code; uniform: DLG's code",
     )
     bound: float = parameter(0.5, "bound of the uniform initialisation", source="DLG", gt=0)
@@ -89,19 +89,38 @@ class InitialisedSpec(TrainingSpec):
         0, "number of the training; those of other numbers have independent random numbers", ge=0
     )
 
+    def own_seed(self, seed: int) -> int:
+        """Return the seed of the training of this number, from that of the run."""
+        if not self.repetition:
+            return seed
+        return derived_seed(seed, f"training repetition {self.repetition}")
+
     def train(
-        self, model: torch.nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
+        self,
+        model: torch.nn.Module,
+        dataset: Dataset,
+        seed: int,
+        journal: Journal | None = None,
+        *,
+        initialised: bool = False,
     ) -> History:
-        """Initialise and train a model in place; the journal has the job's checkpoints, if any.
+        """Initialise and train a model in place.
+
+        Args:
+            model: network that is trained.
+            dataset: train and test split.
+            seed: of the run.
+            journal: checkpoints of the job; None: none.
+            initialised: the parameters of the model are those of ``init=default`` already.
 
         Raises:
             IncompatibleError: too few samples in the dataset's train split, or a training that
                 diverges.
         """
         self.check_samples(len(dataset.train_labels), dataset.spec)
-        if self.repetition:
-            seed = derived_seed(seed, f"training repetition {self.repetition}")
-        initialise(model, self.init, self.bound, seed)
+        seed = self.own_seed(seed)
+        if not initialised or self.init != "default":
+            initialise(model, self.init, self.bound, seed)
         try:
             return self.fit(model, dataset, seed, (journal or Journal()).part())
         except FloatingPointError as error:

@@ -51,7 +51,8 @@ class Central(InitialisedSpec):
 class Training:
     """State of a training between its steps.
 
-    Every step draws its random numbers (for dropout, for example) from its own stream.
+    Every step draws its random numbers (for dropout, for example) from its own stream. A last
+    batch of one sample is joined to the one before.
     """
 
     def __init__(
@@ -73,7 +74,10 @@ class Training:
         if self.order is None:
             random = stream(self.seed, "training order", self.epoch)
             self.order = random.permutation(self.samples)
-        batch = self.order[self.done : self.done + self.batch_size]
+        size = self.batch_size
+        if self.samples - self.done - size == 1:  # Batch normalisation needs two samples.
+            size += 1
+        batch = self.order[self.done : self.done + size]
         inputs = as_inputs(self.network, self.dataset.samples("train", batch))
         labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(inputs.device)
         self.network.train()

@@ -28,6 +28,8 @@ def train_model(
 ) -> dict[str, float]:
     """Build a model, train it on ``dataset.h5`` and write ``model.h5``.
 
+    A user's network begins with the values that its function gives it, if ``init=default``.
+
     An interrupted training resumes from ``checkpoint.h5`` in the folder of the output, with the
     same result as without interruption.
 
@@ -35,7 +37,7 @@ def train_model(
         See `gleak.runtime.checkpointing.Journal.earlier`.
     """
     dataset = Dataset.read(dataset_path)
-    with drawing_from(torch_stream(seed, "construction")):  # of a user's constructor
+    with drawing_from(torch_stream(training.own_seed(seed), "construction")):
         network = model.build(dataset.shape, dataset.classes)
     used = choose_device(device)
     network.to(used)
@@ -53,7 +55,9 @@ def train_model(
         test_accuracy=np.zeros(0),
     )
     with Journal(output.with_name(FILE), origin, device_name(used)) as journal:
-        history = training.train(network, dataset, seed, journal)
+        history = training.train(
+            network, dataset, seed, journal, initialised=model.user_defined
+        )
         replace(
             with_state(artifact, network),
             train_loss=np.array(history.train_loss, dtype=np.float64),

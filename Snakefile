@@ -1,9 +1,7 @@
 """Workflow from the data to the figures of all configured studies."""
 
 import gc
-import sys
 
-from snakemake.cli import get_argument_parser
 from snakemake.utils import min_version
 
 from gleak.studies.targets import check_target
@@ -43,7 +41,7 @@ onstart:
 
 
 onsuccess:
-    for target, reason in refused_targets(workflow.dag_settings.targets or ()):
+    for target, reason in refused_targets(targets()):
         raise SystemExit(f"gleak: {target}: {reason}")
 
 
@@ -73,13 +71,13 @@ rule searches:
         *every_search(),
 
 
-if workflow.is_main_process and Path(sys.argv[0]).name in ("snakemake", "__main__.py"):
-    # Snakemake has read its command line, but not yet kept the targets.
-    targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets
+if workflow.is_main_process and targets():
     known_studies = {file.stem: file for file in STUDY_FILES.glob("*.yaml")} | CONFIGURED
     known_rules = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
-    for target in targets:
+    for target in targets():
         checked(lambda: check_target(target, RESULTS, known_studies, known_rules))
-    for name, study in STUDIES.items():
-        for line in study.substitutes(SETTINGS.scale):
-            logger.warning(f"gleak: study {name}: {line}")
+
+
+for name, study in STUDIES.items():
+    for line in study.substitutes(SETTINGS.scale):
+        logger.warning(f"gleak: study {name}: {line}")

@@ -45,7 +45,8 @@ else:
     rule gather_shards:
         """Join the shares of a cell's victims."""
         input:
-            reconstructions=shares,
+            reconstructions=shares("reconstruction"),
+            provenance=shares("provenance"),
         output:
             reconstruction=f"{ATTACKED}/reconstruction.h5",
             provenance=f"{ATTACKED}/provenance.json",

@@ -1,9 +1,11 @@
 """Shared by all rules: the checked configuration, cells, paths and source digests."""
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 
+from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
 from gleak.artifacts.update import GRANTS
@@ -38,12 +40,20 @@ def checked(make):
         raise SystemExit(f"gleak: {error}") from None
 
 
+def targets():
+    """Return the targets; Snakemake keeps those of its command line after it has read the rules."""
+    settings = workflow.dag_settings
+    return (ARGUMENTS if settings is None else settings).targets or ()
+
+
+BY_COMMAND = Path(sys.argv[0]).name in ("snakemake", "__main__.py")
+ARGUMENTS = get_argument_parser().parse_known_args(sys.argv[1:] if BY_COMMAND else [])[0]
 SETTINGS = checked(lambda: Settings.read(config))
 config.update(SETTINGS.model_dump(mode="json"))  # scripts read defaults, too
 checked(lambda: use_plugins(SETTINGS.plugins))
 if workflow.is_main_process:
     checked(SETTINGS.check_results)
-    for damaged in quarantine(Path(SETTINGS.results_dir)):
+    for damaged in [] if ARGUMENTS.dryrun else quarantine(Path(SETTINGS.results_dir)):
         logger.warning(f"gleak: {damaged} was found damaged, and is renamed to be made again")
 STUDY_FILES = Path(workflow.basedir) / "studies"
 # A job on a cluster node reads a study only if it needs one; see `study_of`.
@@ -129,7 +139,7 @@ def source_of(stage, specs):
 @cache
 def remake_refused_targets():
     """Delete refused targets once, while jobs are planned, so that they are tried again."""
-    for refused, _ in refused_targets(workflow.dag_settings.targets or ()):
+    for refused, _ in [] if workflow.dryrun else refused_targets(targets()):
         refused.unlink()
 
 

@@ -25,7 +25,7 @@ rule score:
     resources:
         **resources("score"),
     params:
-        **scoring("attack"),
+        **scoring("attack", "crafting", "client", "defense"),
         grants=lambda w: " ".join(sorted(cell(w).attack.grants)),
     script:
         "../workflow_scripts/score.py"
@@ -44,7 +44,7 @@ use rule score as score_truth with:
     resources:
         **resources("score_truth"),
     params:
-        **scoring("attack"),
+        **scoring("attack", "crafting", "client", "defense"),
         grants="",
 
 

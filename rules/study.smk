@@ -45,7 +45,7 @@ rule draw:
         **resources("draw"),
     params:
         figure=lambda w: to_json(figure_spec(w).resolved()),
-        source=lambda w: source_digest(STAGES["draw"].code, *sorted(figure_spec(w).modules)),
+        source=lambda w: source_of("draw", [figure_spec(w), *shown_metrics(w)]),
         caption=lambda w: planned(w.study, w.scale).caption(w.figure, w.scale),
     script:
         "../workflow_scripts/draw.py"
@@ -81,6 +81,6 @@ rule judge:
     resources:
         **resources("judge"),
     params:
-        **keyed_on("judge"),
+        source=lambda w: source_of("judge", shown_metrics(w)),
     script:
         "../workflow_scripts/judge.py"

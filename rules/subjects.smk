@@ -20,10 +20,14 @@ def captured(level, file):
     return lambda w: checked(lambda: CAPTURES.file(cell(w).specs[level].capture, file))
 
 
-def shares(wildcards):
-    """Return the reconstructions of the shares of a cell's victims, one for each job."""
-    parts = stage_files.shards_of(cell(wildcards), SETTINGS.shards)
-    return paths_of([Made("attack_shard", "reconstruction", part) for part in parts], RESULTS)
+def shares(output):
+    """Return an input function for one output of the jobs that attack the shares of a cell."""
+
+    def find(cell):
+        parts = stage_files.shards_of(cell, SETTINGS.shards)
+        return [Made("attack_shard", output, part) for part in parts]
+
+    return reading(find)
 
 
 def data_dir(wildcards):
@@ -79,11 +83,23 @@ def named():
 
 
 def configured():
-    """Yield the studies, each with the scales configured or requested that it has."""
-    targets = workflow.dag_settings.targets or ()
-    scales = {SETTINGS.scale, *(part for target in targets for part in Path(target).parts)}
-    for name in CONFIGURED:
-        yield from ((study_named(name), scale) for scale in scales.intersection(SCALES))
+    """Yield the studies configured or requested, each with such a scale."""
+    return [(study_named(name, scale), scale) for name, scale in requested()]
+
+
+def requested():
+    """Return the names of the studies configured or requested by path, each with such a scale."""
+    found = dict.fromkeys((name, SETTINGS.scale) for name in CONFIGURED)
+    for target in targets():
+        match = re.search(rf"(?:^|/)studies/([^/]+)/({'|'.join(SCALES)})/", target)
+        if match and file_of_study(match[1]).exists():
+            found |= {match.groups(): None}
+    if len({scale for _, scale in found}) > 1 and workflow.non_local_exec:
+        raise SystemExit(
+            f"gleak: the configured scale is {SETTINGS.scale}, and jobs on a cluster know no other: "
+            "give that of the targets by --config scale=..."
+        )
+    return list(found)
 
 
 @cache
@@ -118,17 +134,27 @@ def study_of(wildcards):
     return study_named(wildcards.study, wildcards.scale)
 
 
+@cache
 def study_named(name, scale=SETTINGS.scale):
-    """Return a study; on a cluster node, studies are read when they are needed."""
-    if name not in STUDIES:
-        file = CONFIGURED.get(name, STUDY_FILES / f"{name}.yaml")
-        STUDIES[name] = checked(lambda: load_study(file, [scale]).at(scale))
-    return STUDIES[name]
+    """Return a study at a scale; on a cluster node, studies are read when they are needed."""
+    if name in STUDIES and scale == SETTINGS.scale:
+        return STUDIES[name]
+    return checked(lambda: load_study(file_of_study(name), [scale]).at(scale))
+
+
+def shown_metrics(wildcards):
+    """Return the metrics of a study's figures and claims."""
+    return {metric for _, metric in study_of(wildcards).shown_metrics(wildcards.scale)}
 
 
 def study_file(wildcards):
     """Return the path of a study file."""
-    return CONFIGURED.get(wildcards.study, STUDY_FILES / f"{wildcards.study}.yaml")
+    return file_of_study(wildcards.study)
+
+
+def file_of_study(name):
+    """Return the path of the file of a study, configured or in the folder of studies."""
+    return CONFIGURED.get(name, STUDY_FILES / f"{name}.yaml")
 
 
 def published(wildcards):
@@ -185,11 +211,11 @@ def studies_writing(*suffixes):
     if not workflow.is_main_process:
         return "[^/]+"
     patterns = []
-    for name, study in STUDIES.items():
+    for study, scale in configured():
         figures = study.figures.items()
         own = [re.escape(key) for key, spec in figures if set(spec.suffixes) == set(suffixes)]
         if own:
-            patterns.append(rf"{re.escape(name)}(?=/[^/]+/(?:{'|'.join(own)})\.)")
+            patterns.append(rf"{re.escape(study.name)}(?=/{scale}/(?:{'|'.join(own)})\.)")
     return "|".join(patterns) or "(?!)"
 
 
@@ -205,7 +231,7 @@ def every_figure():
 
 def category_of(wildcards):
     """Return the heading of a study in the report, with its place in the configuration."""
-    study, place = study_of(wildcards), list(STUDIES).index(wildcards.study) + 1
+    study, place = study_of(wildcards), [*CONFIGURED, wildcards.study].index(wildcards.study) + 1
     return to_report(f"{place}. {study.name.upper()}: {study.title}")
 
 

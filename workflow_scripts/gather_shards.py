@@ -8,5 +8,6 @@ from gleak.runtime.job import job
 
 output = Path(snakemake.output.reconstruction)
 shards = [Path(path) for path in snakemake.input.reconstructions]
-with job(snakemake, output.parent, **total_cost(shards)), refusing(output):
+with job(snakemake, output.parent) as facts, refusing(output):
+    facts |= total_cost(shards)
     gather_shards(shards, output)

@@ -6,6 +6,7 @@ run code or hide other values. Anything that no artifact contains is rejected be
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,22 @@ SMALL_BYTES = 4096
 FILTERS = ("FILTER_DEFLATE", "FILTER_SHUFFLE", "FILTER_FLETCHER32")
 DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, OverflowError, UnicodeError)
 """Errors that h5py raises on damaged files."""
+PASSING = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EIO,
+        errno.ESTALE,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENOLCK,
+        errno.ETIMEDOUT,
+    }
+)
+"""Errors of the system, which say nothing of the content of a file."""
 
 
 @contextmanager
@@ -52,10 +69,9 @@ def open_checked(
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read ({error.strerror})") from None
     try:
-        file = h5py.File(path, "r")
-    except PermissionError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error})") from None
+        file = h5py.File(path, "r", locking=False)  # Files are renamed into place when whole.
     except DAMAGE as error:
+        _check_readable(path, error)
         raise DamagedError(path, f"not a complete HDF5 file ({error})") from None
     with file:
         try:
@@ -70,7 +86,14 @@ def open_checked(
                 raise RefusedError(str(load_attributes(file, {"reason": ""})["reason"]))
             yield file
         except DAMAGE as error:
+            _check_readable(path, error)
             raise DamagedError(path, f"damaged ({error})") from error
+
+
+def _check_readable(path: Path | str, error: Exception) -> None:
+    """Raise an `ArtifactError` for an error that is the system's, not the file's."""
+    if isinstance(error, OSError) and error.errno in PASSING:
+        raise ArtifactError(f"{path}: cannot be read ({error})") from None
 
 
 def content_digest(path: Path | str) -> str:

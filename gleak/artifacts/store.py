@@ -49,7 +49,8 @@ class Artifact:
 
     Args:
         spec: canonical specs of the artifact, joined by ``/`` as in its path.
-        seed: seed of the run; None in files that an attacker sees, which must not reveal it.
+        seed: seed of the run, which tells what clients draw; None in files that an attacker reads,
+            but for the secret of the server, which is checked by crafting again.
     """
 
     format: ClassVar[str]

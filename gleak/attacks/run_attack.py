@@ -79,7 +79,8 @@ def attack(
     observation = replace(observation, cell_victims=cell_victims)
     secrets = [] if secret_path is None else [secret_path]
     files = [update_path, parameters_path, *granted_paths.values(), *secrets, *knowledge_paths]
-    specs = [spec, read_model_spec(parameters_path)]
+    protocol = observation.protocol
+    specs = [spec, read_model_spec(parameters_path), protocol.optimizer, protocol.schedule]
     origin = origin_of(__name__, specs, files, [victims.start, victims.stop], seed)
     used = device_name(next(observation.model.parameters()).device)
     with Journal(output.with_name(FILE), origin, used) as journal:

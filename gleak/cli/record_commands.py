@@ -67,8 +67,8 @@ def _compute(arguments: Namespace, study: Study, settings: Settings) -> int:
     with needs_extra("workflow"):
         from gleak.figures.recorder import Recorder
     log = settings.results_dir / "logs/record.log"
-    options = ["--configfile", str(arguments.config), "--config", f"scale={settings.scale}"]
-    options += ["--keep-going", "--cores", arguments.cores]
+    options = ["--configfile", str(arguments.config), "--keep-going", "--cores", arguments.cores]
+    options += ["--config", f"scale={settings.scale}", f"studies={arguments.study}"]
     nice = shutil.which("nice")
     prefix = [nice, "-n", "19"] if nice else []
     workflow = Workflow(find_snakefile(None), options, log, prefix=prefix)

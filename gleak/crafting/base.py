@@ -175,5 +175,5 @@ def craft_parameters(crafting: CraftingSpec, model_path: Path, folder: Path, *, 
     model = Model.read(model_path)
     crafted = crafting.craft(model, seed)
     spec = f"{model.spec}/{crafting}"
-    replace(crafted.model, spec=spec, seed=seed).write(folder / PARAMETERS)
+    replace(crafted.model, spec=spec).write(folder / PARAMETERS)
     Secret(spec=spec, seed=seed, values=dict(crafted.secret)).write(folder / SECRET)

@@ -90,7 +90,6 @@ def train_knowledge(
         state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
         Knowledge(
             spec=f"{dataset.spec}/{spec}",
-            seed=seed,
             knowledge=str(spec),
             dataset=dataset.spec,
             input_shape=np.array(dataset.shape),

@@ -71,9 +71,12 @@ def assigned(resources: Any, device: str) -> Iterator[str]:
     Raises:
         GleakError: the job was given a GPU, but torch sees none.
     """
-    quarters = resources.get("gpu_quarters")
-    asked = resources.get("gpu") or "gpu" in str(resources.get("gres", ""))
-    if device == "cpu" or resources.get("gpu") is None:
+    quarters, gpus = resources.get("gpu_quarters"), resources.get("gpu")
+    listed = "gpu" in str(resources.get("gres", ""))
+    asked = gpus or listed
+    if device == "cpu" or (gpus is None and not listed):
+        yield "cpu"
+    elif gpus is None:
         yield device
     elif quarters is None and _is_given():
         _check_seen(torch.cuda.is_available())
@@ -83,9 +86,9 @@ def assigned(resources: Any, device: str) -> Iterator[str]:
     elif quarters is None:
         yield device
     else:
-        gpus = visible_gpus()
-        _check_seen(bool(gpus))
-        share = _take(gpus, quarters)
+        visible = visible_gpus()
+        _check_seen(bool(visible))
+        share = _take(visible, quarters)
         os.environ[VISIBLE] = share.gpu
         log.info("computes on GPU %s, with %d quarters of it", share.gpu, quarters)
         try:

@@ -71,6 +71,7 @@ class Workflow:
                     if done := DONE.match(line.strip()):
                         print(f"  {done[2]:>3}%  {done[1]} jobs", flush=True)
             except KeyboardInterrupt:
+                log.writelines(process.stdout)  # It waits for its output to be read.
                 process.wait()
                 raise StoppedError("interrupted; the same command continues it") from None
             finally:

@@ -37,7 +37,7 @@ def draw_candidates(
     sample that equals one of the victim's is none of its others.
 
     The references are at most `REFERENCES` samples of the train split, drawn at random; neither
-    victims' samples nor candidates.
+    victims' samples nor candidates, nor copies of them.
 
     Args:
         dataset_path: ``dataset.h5``.
@@ -63,14 +63,13 @@ def draw_candidates(
     ]
     others = _as_many_for_each(drawn, sizes, f"clients of {private.spec}", split)
     used = np.unique(np.concatenate(others))
-    references = _draw_references(dataset, private, split, used, seed)
     inputs = np.concatenate([*(samples for samples, _ in own), dataset.samples(split, used)])
+    references = _draw_references(dataset, private, split, used, inputs, seed)
     labels = np.concatenate([*(known for _, known in own), dataset.labels(split)[used]])
     shuffle = stream(seed, "pool of candidates").permutation(len(labels))
     rows, member = _candidate_rows(sizes, others, used, seed)
     CandidateSamples(
         spec=private.spec,
-        seed=seed,
         modality=private.modality,
         inputs=inputs[shuffle],
         labels=labels[shuffle],
@@ -158,22 +157,39 @@ def draw_others(
     order = order[~np.isin(order, private.indices[victim])]
     if of_own_classes:
         order = order[np.isin(labels[order], private.labels[victim])]
-    known = {*digests_of(victims_samples(dataset, private, split)[victim][0])}
-    kept: list[int] = []
+    return _first_unlike(
+        dataset, split, order, victims_samples(dataset, private, split)[victim][0], count
+    )
+
+
+def _first_unlike(
+    dataset: Dataset, split: str, order: np.ndarray, known: np.ndarray, count: int
+) -> np.ndarray:
+    """Return the first positions, at most ``count``, of samples unlike known ones and each other.
+
+    Args:
+        dataset: with the samples.
+        split: of the dataset.
+        order: positions in the split, Shape (M).
+        known: samples, Shape (K, *shape).
+        count: largest number of positions.
+    """
+    seen, kept = {*digests_of(known)}, []
     for position in order:
         if len(kept) >= count:
             break
         (digest,) = digests_of(dataset.samples(split, position[None]))
-        if digest not in known:
-            known.add(digest)
+        if digest not in seen:
+            seen.add(digest)
             kept.append(int(position))
     return np.array(kept, dtype=int)
 
 
 def _draw_references(
-    dataset: Dataset, private: Private, split: str, others: np.ndarray, seed: int
+    dataset: Dataset, private: Private, split: str, others: np.ndarray, known: np.ndarray, seed: int
 ) -> np.ndarray:
     free = np.arange(len(dataset.train_labels))
     if split == "train":
         free = np.setdiff1d(free, np.union1d(private.indices, others))
-    return stream(seed, "references").permutation(free)[:REFERENCES]
+    order = stream(seed, "references").permutation(free)
+    return _first_unlike(dataset, "train", order, known, REFERENCES)

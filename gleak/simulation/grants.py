@@ -75,9 +75,14 @@ def make_grants(
 
 
 def free_positions(dataset: Dataset, private: Private, split: str) -> np.ndarray:
-    """Return the positions in the train split of the samples that no victim of a split has."""
-    every = np.arange(len(dataset.train_labels))
-    return np.setdiff1d(every, private.indices) if split == "train" else every
+    """Return the positions in the train split of the samples that no victim of a split has.
+
+    Copies of a victim's sample, which a folder of images may have in both splits, are left out.
+    """
+    stored = {"train": dataset.train_inputs, "test": dataset.test_inputs}
+    taken = {sample.tobytes() for sample in stored[split][np.unique(private.indices)]}
+    free = [sample.tobytes() not in taken for sample in dataset.train_inputs]
+    return np.flatnonzero(free)
 
 
 def _draw_of_classes(

@@ -104,7 +104,8 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
     Batches are disjoint until the split is used up, except those of victims with the same batch
     (`ClientSpec.repeats`). If samples are drawn from a number of classes (`ClientSpec.classes`),
     each victim draws independently, and batches may overlap. With unique labels the classes of a
-    batch are random. Shapes: labels of the split (M), result (V, N).
+    batch are random, and batches are disjoint for as many victims as the smallest class has
+    samples. Shapes: labels of the split (M), result (V, N).
 
     Raises:
         IncompatibleError: a victim's classes have too few samples for a batch.

@@ -240,8 +240,13 @@ class Cell:
         return [Pretraining(spec.public_dataset(self.dataset), spec.trained) for spec in specs]
 
     def components(self, *levels: str) -> list[Spec]:
-        """Return the specs of these levels and the specs nested in them."""
-        return [part for level in levels for part in self.specs[level].components()]
+        """Return the specs of these levels and the specs nested in them.
+
+        An attack repeats the steps of the clients: those nested in the client's spec, its optimiser
+        and schedule, belong to it.
+        """
+        parts = [part for level in levels for part in self.specs[level].components()]
+        return [*parts, *(self.client.components()[1:] if "attack" in levels else [])]
 
 
 def levels_of(cell: Cell) -> dict[str, str]:

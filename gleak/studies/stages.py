@@ -240,7 +240,8 @@ STAGES: dict[str, Stage] = {
             upto("attack"),
             _ATTACK,
             reads=lambda shards: {
-                "reconstructions": [Made("attack_shard", "reconstruction", one) for one in shards]
+                "reconstructions": [Made("attack_shard", "reconstruction", one) for one in shards],
+                "provenance": [Made("attack_shard", "provenance", one) for one in shards],
             },
             code="gleak.attacks.run_attack",
         ),

@@ -44,7 +44,6 @@ def train_model(
     origin = origin_of(__name__, [model, training], [dataset_path], seed)
     artifact = Model(
         spec=f"{dataset.spec}/{model}/{training}",
-        seed=seed,
         model=str(model),
         modality=dataset.modality,
         classes=dataset.classes,
@@ -55,9 +54,7 @@ def train_model(
         test_accuracy=np.zeros(0),
     )
     with Journal(output.with_name(FILE), origin, device_name(used)) as journal:
-        history = training.train(
-            network, dataset, seed, journal, initialised=model.user_defined
-        )
+        history = training.train(network, dataset, seed, journal, initialised=model.user_defined)
         replace(
             with_state(artifact, network),
             train_loss=np.array(history.train_loss, dtype=np.float64),

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -120,6 +123,26 @@ def test_content_that_violates_the_format_is_reported(
 def test_a_file_that_is_not_there_is_not_called_damaged(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"private\.h5: no such file") as caught:
         Private.read(tmp_path / "private.h5")
+    assert not isinstance(caught.value, DamagedError)
+
+
+def test_a_file_that_another_program_has_open_is_read(stored: Path) -> None:
+    """HDF5 would wait for no lock, and call the file unreadable."""
+    with stored.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        Private.read(stored)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES])
+def test_an_error_of_the_system_is_not_called_damage(
+    stored: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("gleak.artifacts.reading.h5py.File", fail)
+    with pytest.raises(ArtifactError, match=r"private\.h5: cannot be read") as caught:
+        Private.read(stored)
     assert not isinstance(caught.value, DamagedError)
 
 

@@ -370,3 +370,14 @@ def test_double_networks_and_scalars_pass_through_all_stages(
     found = spec.reconstruct(seen)
     assert found.inputs.dtype == np.float32
     assert np.isfinite(found.inputs).all()
+
+
+def test_no_file_that_an_attack_reads_has_the_seed_of_the_run(
+    cells: TinyCells, learned: Callable[[str], Path]
+) -> None:
+    """It tells what clients draw: their samples' order, their noise. A secret alone has it."""
+    folder = cells.simulate(crafting="mkor", model="vgg_small+width=8+hidden=24")
+    read = [folder / name for name in ("model.h5", "parameters.h5", "update.h5")]
+    for path in [*read, *folder.glob("granted/*.h5"), learned("codec")]:
+        with h5py.File(path) as file:
+            assert "seed" not in file.attrs, path.name

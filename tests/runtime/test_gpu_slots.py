@@ -167,7 +167,8 @@ def test_small_jobs_do_not_overtake_a_large_one(holder: Callable[[int], Holder])
 @pytest.mark.parametrize(
     ("resources", "slurm", "given"),
     [
-        ({}, {}, True),
+        ({}, {}, False),
+        ({"gres": "gpu:1"}, {}, True),
         ({"gpu": 1}, {}, True),
         ({"gpu": 0}, {}, False),
         ({"gpu": 0, "gres": "gpu:1"}, {}, True),

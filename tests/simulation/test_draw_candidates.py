@@ -102,3 +102,11 @@ def test_a_draw_depends_on_the_seed_alone(tmp_path: Path) -> None:
         drawn.append(draw(folder, numbered(), [[0, 1, 2]], seed=seed)[0].inputs)
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
+
+
+def test_copies_of_candidates_are_no_references(tmp_path: Path) -> None:
+    dataset = numbered()
+    dataset.train_inputs[:20] = dataset.test_inputs[:20]
+    drawn, _ = draw(tmp_path, dataset, [[0, 1, 2]], count=len(dataset.test_labels))
+    references = {one.tobytes() for one in drawn.reference_inputs}
+    assert not references & {one.tobytes() for one in drawn.inputs}

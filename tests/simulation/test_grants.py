@@ -151,3 +151,13 @@ def test_without_training_samples_the_mean_is_mid_grey_and_nothing_is_auxiliary(
     assert found["mean_input"].tolist() == [[0.5]]
     assert found["auxiliary_inputs"].shape == (1, 0, 1)
     assert found["auxiliary_labels"].shape == (1, 0)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_copies_of_a_victims_sample_are_not_granted(split: str) -> None:
+    """A folder of images may have one image in both splits, or twice."""
+    dataset = numbered([0, 1, 2, 0, 1, 2])
+    dataset.train_inputs[3] = dataset.train_inputs[0]
+    dataset.test_inputs[0] = dataset.train_inputs[0]
+    private = private_of(dataset, split, [[0]])
+    assert free_positions(dataset, private, split).tolist() == [1, 2, 4, 5]

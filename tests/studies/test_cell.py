@@ -77,6 +77,16 @@ def test_components_are_specs_and_those_nested_in_them() -> None:
     assert "patterned" in parts
 
 
+def test_an_attack_runs_the_optimiser_and_schedule_of_its_clients() -> None:
+    """An edit of theirs changes what it does, though the update that it reads may stay."""
+    client = "fedavg+optimizer=adam+schedule=cosine"
+    cell = Cell.parse({**TEXTS, "client": client})
+    parts = {part.name for part in cell.components("model", "attack")}
+    assert {"adam", "cosine"} <= parts
+    assert "fedavg" not in parts
+    assert "adam" not in {part.name for part in cell.components("model", "crafting")}
+
+
 def test_a_level_that_is_not_there_is_an_attribute_error() -> None:
     cell = Cell.parse({"dataset": "digits"})
     with pytest.raises(AttributeError, match="this cell has no model; it is digits"):

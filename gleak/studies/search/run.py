@@ -93,7 +93,7 @@ def run_search(
     )
     secrets = [] if secret_path is None else [secret_path]
     files = [update_path, parameters_path, private_path, *granted_paths.values(), *secrets]
-    specs = [search.base, search.metric, read_model_spec(parameters_path)]
+    specs = [*search.variants, search.metric, read_model_spec(parameters_path)]
     origin = origin_of(__name__, specs, [*files, *knowledge_paths], search.fingerprint, seed)
     used = device_name(next(observation.model.parameters()).device)
     with Journal(folder / FILE, origin, used) as journal:

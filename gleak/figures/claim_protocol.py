@@ -49,7 +49,7 @@ def _changed(level: str, spec: Spec, names: AxisLabels, paper: AxisLabels) -> li
     label = names.label(level, spec)
     if theirs is None:
         told = _differing_from_all(spec, paper.axes[level], f"{level} ")
-        return told or [f"{label}, which the paper does not have"]
+        return told or [f"{label}, which this part of the paper does not have"]
     if theirs.name != spec.name:
         named = paper.label(level, theirs)
         told = [f"{spec if label == named else label} for {named}"]

@@ -236,7 +236,10 @@ def _disjoint_batches(cell: Cell, sizes: SplitSizes) -> float:
     known = cell.dataset.sizes or sizes.get(str(cell.dataset))
     if known is None or not isinstance(client, ClientSpec) or isinstance(client, CapturedUpdates):
         return math.inf
-    return known[client.split] // client.batch_size
+    taken = client.batch_size
+    if client.labels == "unique" and cell.dataset.classes is not None:
+        taken = cell.dataset.classes  # A victim takes a class's sample of its own number.
+    return known[client.split] // taken
 
 
 def _attack_of(cell: Cell) -> AttackSpec | None:
@@ -275,9 +278,11 @@ def collect(
         effects = (effect(comparison, values) for values in published)
         paper = next((number for number in effects if not math.isnan(number)), math.nan)
         mean = mean_estimate(comparison, every)
+        one_sided = comparison.minus is not None and (comparison.low >= 0 or comparison.high <= 0)
+        slack = min(margin, abs(paper) / 2) if one_sided and math.isfinite(paper) else margin
         found_only = estimate(comparison, found)
         limits = Interval(*metric.limits) if comparison.minus is None else UNBOUNDED
-        collected.append(Evidence(comparison, estimated, found_only, paper, mean, margin, limits))
+        collected.append(Evidence(comparison, estimated, found_only, paper, mean, slack, limits))
     return collected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -66,7 +67,10 @@ def _has_number(paper: str) -> bool:
 
 
 def compare(study: Study, headlines: pd.DataFrame) -> list[Comparison]:
-    """Return the rows of the picture of headlines; those without data are left out."""
+    """Return the rows of the picture of headlines; those without data are left out.
+
+    The paper's number is left out where blind stands for one of our values, as none does for its.
+    """
     claims = {claim.id: claim for claim in study.expectations}
     rows = []
     for row in records(headlines[headlines["verdict"] != NO_DATA]):
@@ -83,7 +87,7 @@ def compare(study: Study, headlines: pd.DataFrame) -> list[Comparison]:
                     first=number == 0,
                     ours=_number(one["ours"]),
                     interval=(_number(low), _number(high)),
-                    paper=_number(one["paper"]),
+                    paper=_number(one["paper"]) if one["found"] == one["ours"] else math.nan,
                     claimed=(claimed.low, claimed.high),
                 )
             )

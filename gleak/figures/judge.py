@@ -87,6 +87,8 @@ BEYOND_CHANCE = "more than chance"
 """In place of the number of victims: what is compared may be chance."""
 SURVIVES: Mapping[bool, str] = {True: "stands", False: "does not stand"}
 """Whether a verdict stands with Holm's correction over the claims of its study."""
+MOST_VICTIMS = 10_000
+"""Largest number of victims that is told as what a verdict needs."""
 TOLD = {
     NO_NUMBER: "no number of victims would",
     STRONGER: "no attack is above blind; stronger ones would",
@@ -447,6 +449,8 @@ def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
 
 def describe_needed(needed: str) -> str:
     """Return what a verdict needs, a number of victims or something else, in a sentence."""
+    if needed.isdecimal() and int(needed) > MOST_VICTIMS:
+        return f"no practical number of victims would (more than {MOST_VICTIMS:,})"
     return TOLD.get(needed, f"{needed} victims would")
 
 

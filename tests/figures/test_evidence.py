@@ -240,3 +240,23 @@ def test_closeness_is_an_equivalence_test():
     assert judge([Evidence(near, Means((values + 0.45,)), None, math.nan)]) == "cannot tell"
     assert judge([Evidence(near, Means((values + 1.0,)), None, math.nan)]) == "fails"
     assert judge([Evidence(far, estimated, None, math.nan)]) == "fails"
+
+
+@pytest.mark.parametrize(
+    ("fields", "slack"),
+    [
+        ({}, 2.0),
+        ({"margin": 1}, 2.0),
+        ({"within": 1}, 5.0),
+        ({"relation": "<=", "margin": 1}, 5.0),
+    ],
+)
+def test_of_a_claimed_difference_half_of_the_papers_is_a_difference(
+    fields: dict[str, Any], slack: float, scored: Scored
+):
+    """Five iterations are no tolerance where the paper's are four; of equality they are."""
+    judged = claim(metric="iterations", along="attack", order=["a", "b"], **fields)
+    tables = [scored("iterations", [[1.0], [2.0]], attack=name) for name in ("cpl", "dlg")]
+    cells = [table["cell"].iloc[0] for table in tables]
+    (evidence,) = collect(judged, cells, measure(judged, pd.concat(tables)), [[10.0, 14.0]])
+    assert (evidence.paper, evidence.margin) == (4.0, slack)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,13 +93,15 @@ def test_claims_that_are_not_the_papers_are_no_headlines(two: Study, tmp_path: P
 def test_rows_of_the_picture_have_numbers_ranges_and_units(study: Study):
     claim = next(c for c in study.expectations if len(c.comparisons) == 1)
     row = {"id": claim.id, "group": "MNIST", "compared": "dlg - cpl", "paper": "86.2"}
-    numbers = {"ours": "-2.1e-4", "interval": "[-∞, 3]"}
+    numbers = {"ours": "-2.1e-4", "interval": "[-∞, 3]", "found": "-2.1e-4"}
     (one,) = compare(study, rows_of({**row, **numbers}))
     assert (one.ours, one.interval, one.paper) == (-2.1e-4, (float("-inf"), 3), 86.2)
     assert one.claimed == (claim.comparisons[0].low, claim.comparisons[0].high)
     assert one.label == "MNIST: dlg − cpl"
     assert one.unit.endswith("success rate")
     assert one.unit.startswith("difference") is (claim.comparisons[0].minus is not None)
+    (filled,) = compare(study, rows_of({**row, **numbers, "found": "4"}))
+    assert math.isnan(filled.paper), "blind stands for one of our values, and for none of theirs"
 
 
 def test_headlines_in_words_have_verdict_numbers_and_protocol():

@@ -114,7 +114,7 @@ def test_other_clients_are_told_with_what_they_have_in_common(judge_values: Judg
     ("model", "protocol"),
     [
         ("lenet+dropout=0.1", "model activation sigmoid for tanh or relu; model dropout 0.1 for 0"),
-        ("mlp", "mlp, which the paper does not have"),
+        ("mlp", "mlp, which this part of the paper does not have"),
     ],
 )
 def test_a_spec_unlike_all_of_the_papers_is_told_by_its_fields(
@@ -194,3 +194,11 @@ def test_the_size_of_a_bundled_dataset_is_known(tmp_path: Path, scored: Scored, 
     path = write("s.csv", scored("iterations", [2.0] * 8, **row))
     table = judge_study(study, "quick", {"attacks": path}, tmp_path)
     assert table[["n", "verdict"]].to_numpy().tolist() == [[4, "cannot tell"]]
+
+
+@pytest.mark.parametrize(
+    ("needed", "told"),
+    [("280", "280 victims would"), ("123022", "no practical number of victims would")],
+)
+def test_a_number_of_victims_that_nobody_has_is_not_told(needed: str, told: str):
+    assert describe_needed(needed).startswith(told)

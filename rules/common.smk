@@ -23,7 +23,7 @@ from gleak.studies.own_models import check_own_model
 from gleak.studies.estimate import attacked_cell, gpu_quarters, job_megabytes
 from gleak.runtime.gpu_slots import QUARTERS, visible_gpus
 from gleak.runtime.hub_weights import is_unaltered
-from gleak.runtime.logs import quarantine
+from gleak.runtime.logs import rename_damaged
 from gleak.runtime.source_digest import source_digest
 from gleak.core.settings import SCALES, Settings
 from gleak.studies.study import load_study
@@ -53,7 +53,7 @@ config.update(SETTINGS.model_dump(mode="json"))  # scripts read defaults, too
 checked(lambda: use_plugins(SETTINGS.plugins))
 if workflow.is_main_process:
     checked(SETTINGS.check_results)
-    for damaged in [] if ARGUMENTS.dryrun else quarantine(Path(SETTINGS.results_dir)):
+    for damaged in [] if ARGUMENTS.dryrun else rename_damaged(Path(SETTINGS.results_dir)):
         logger.warning(f"gleak: {damaged} was found damaged, and is renamed to be made again")
 STUDY_FILES = Path(workflow.basedir) / "studies"
 # A job on a cluster node reads a study only if it needs one; see `study_of`.

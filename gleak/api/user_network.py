@@ -18,10 +18,8 @@ from gleak.data.base import DatasetSpec, Modality
 from gleak.models.broadcast import prepare_layers
 from gleak.models.custom import Custom
 from gleak.models.examination import check_no_hooks, check_trainable, count_logits
-from gleak.models.parameters import independent_copy, unwrapped
+from gleak.models.parameters import in_known_precision, independent_copy, unwrapped
 from gleak.runtime.device import exact_kernels
-
-ATTACKED = {torch.float32, torch.float64}
 
 
 @contextmanager
@@ -92,10 +90,9 @@ def describe_samples(shape: Shape, classes: int) -> GivenImages:
 
 
 def prepared_copy(model: nn.Module) -> nn.Module:
-    """Return a copy of a module in evaluation mode, in single or double precision.
+    """Return a copy of a module in evaluation mode, in a precision that attacks compute in.
 
-    A module that mixes both is computed in double precision, and other precisions in single. Of a
-    wrapper (see `gleak.models.parameters`) it is a copy of the network inside.
+    Of a wrapper (see `gleak.models.parameters`) it is a copy of the network inside.
     """
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise SpecError(f"the model is the class {model.__name__}; give an instance of it")
@@ -120,12 +117,7 @@ def prepared_copy(model: nn.Module) -> nn.Module:
             f"the model cannot be copied ({error}); give one without locks, open files and values "
             "that were computed with a graph"
         ) from None
-    kinds = {value.dtype for value in copied.parameters()}
-    if kinds == ATTACKED:
-        copied = copied.double()
-    elif not kinds <= ATTACKED:
-        copied = copied.float()
-    return prepare_layers(copied)
+    return prepare_layers(in_known_precision(copied))
 
 
 def examine(network: nn.Module, shape: Shape) -> int:

@@ -12,6 +12,7 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
 from gleak.models.base import FirstLayer, ModelSpec
+from gleak.models.parameters import in_known_precision
 from gleak.runtime.seeding import drawing_from, torch_stream
 
 
@@ -52,7 +53,7 @@ class Custom(ModelSpec):
         return super().modules | {self.factory.rpartition(".")[0]}
 
     def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-        """Build the network by the user's function.
+        """Build the network by the user's function, in a precision that attacks compute in.
 
         Raises:
             SpecError: the module or the function does not exist.
@@ -65,8 +66,8 @@ class Custom(ModelSpec):
                 f"model {self}: {error}; set PYTHONPATH to the folder of the module, and "
                 "write factory=module.function"
             ) from error
-        network: torch.nn.Module = factory(shape, classes)
-        return network
+        network = factory(shape, classes)
+        return in_known_precision(network) if isinstance(network, torch.nn.Module) else network
 
     def first_dense_neurons(self, classes: int | None) -> None:
         """Return None, as the width is unknown before the network is built."""

@@ -80,6 +80,19 @@ def as_inputs(network: torch.nn.Module, samples: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(samples).to(next(network.parameters()))
 
 
+def in_known_precision(network: torch.nn.Module) -> torch.nn.Module:
+    """Convert a network in place to a precision that attacks compute in, and return it.
+
+    One that mixes single and double precision is computed in double, and other precisions in
+    single.
+    """
+    known = {torch.float32, torch.float64}
+    kinds = {value.dtype for value in network.parameters()}
+    if kinds == known:
+        return network.double()
+    return network if kinds <= known else network.float()
+
+
 def random_samples(network: torch.nn.Module, count: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Draw uniform samples in [0, 1], Shape (N, *shape), the same in every call."""
     generator = torch.Generator().manual_seed(0)

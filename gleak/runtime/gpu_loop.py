@@ -1,4 +1,4 @@
-"""Loops on a GPU that do not wait for it: CUDA graphs, rare looks, one copy to the host at a time.
+"""Loops on a GPU that do not wait for it: CUDA graphs, and rare copies of the state to the host.
 
 An iteration of a search starts hundreds of kernels, each of which takes a GPU less time than the
 host needs to start it. A CUDA graph starts them together; it needs a function that reads no values
@@ -23,7 +23,7 @@ WARM_UP = 3
 WAITED = "called a synchronizing CUDA operation"
 """Warning of torch about an operation that waits; it has another one about its debug mode."""
 GPU_EVALUATIONS = 20
-"""Evaluations of a search on a GPU between two looks of the host at its state."""
+"""Evaluations of a search on a GPU between two reads of its state by the host."""
 Function = Callable[[], None]
 log = logging.getLogger(__name__)
 
@@ -135,8 +135,8 @@ def graphs_on(device: torch.device) -> Graphs | None:
     return CUDAGraphs(device) if device.type == "cuda" else None
 
 
-def evaluations_between_looks(device: torch.device) -> int:
-    """Return the evaluations of a search between two looks of the host, each of which waits."""
+def evaluations_between_reads(device: torch.device) -> int:
+    """Return the evaluations of a search between two reads of its state, each of which waits."""
     return GPU_EVALUATIONS if device.type == "cuda" else 1
 
 

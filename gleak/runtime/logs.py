@@ -100,7 +100,7 @@ def note_damage(error: DamagedError, results: Path) -> str:
     return f"{path}: {error.fault}; it is made again by: snakemake {shlex.quote(str(path))}"
 
 
-def quarantine(results: Path) -> list[Path]:
+def rename_damaged(results: Path) -> list[Path]:
     """Rename the noted files, so that they are made again; return their former names."""
     notes, renamed = results / NOTES, []
     with suppress(FileNotFoundError):

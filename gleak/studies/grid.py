@@ -51,7 +51,7 @@ class Refusal:
         return f"{'/'.join(filter(None, self.levels.values()))}: {self.reason}"
 
 
-def sift(
+def split_refused(
     cells: Iterable[Cell], levels: Callable[[Cell], dict[str, str]], check: Callable[[Cell], None]
 ) -> tuple[list[Cell], list[Refusal]]:
     """Return the cells that pass a check, and refusals of those for which it raises."""
@@ -144,9 +144,9 @@ class Grid:
         if not any(map(is_own, self.cells)):
             return self
         check = partial(check_own_model, data_dir=data_dir)
-        cells, refused = sift(self.cells, levels_of, check)
+        cells, refused = split_refused(self.cells, levels_of, check)
         check_left(cells, refused)
-        truths, without_truth = sift(self.truths, levels_of_truth, check)
+        truths, without_truth = split_refused(self.truths, levels_of_truth, check)
         refused = [*self.refused, *refused, *without_truth]
         return replace(self, cells=cells, truths=truths, refused=tuple(refused))
 
@@ -227,9 +227,9 @@ class GridReader:
             every |= dict.fromkeys(_cell_of({**row, "attack": blind}) for row in rows)
         _check_victims(rows, where)
         with error_context(where):
-            cells, refused = sift(every, levels_of, Cell.check)
+            cells, refused = split_refused(every, levels_of, Cell.check)
             sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in self.controls)
-            truths, without_truth = sift(sent, levels_of_truth, Cell.check)
+            truths, without_truth = split_refused(sent, levels_of_truth, Cell.check)
             check_left(cells, refused)
         networks = written.networks or 1
         with error_context(f"{where}, networks"):

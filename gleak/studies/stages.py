@@ -90,14 +90,6 @@ class Stage:
         several = ([one] if isinstance(one, str) else one for one in self.outputs.values())
         return [file for files in several for file in files]
 
-    def patterns(self, results: Path | str) -> dict[str, str | list[str]]:
-        """Return the path of each output with its wildcards."""
-        place = f"{results}/{self.folder}"
-        return {
-            name: f"{place}/{file}" if isinstance(file, str) else [f"{place}/{one}" for one in file]
-            for name, file in self.outputs.items()
-        }
-
     def record(self, folder: Path | str, suffix: str) -> str:
         """Return the path of a job's log or benchmark with its wildcards."""
         return f"{folder}/{self.folder.removeprefix('artifacts/')}/{self.log or self.rule}{suffix}"

@@ -19,6 +19,15 @@ def convolutional(shape, classes):
     sizes = nn.Conv2d(3, 8, 5, stride=2), nn.Flatten(), nn.Linear(8 * 14 * 14, classes)
     return nn.Sequential(*sizes)
 
+def double(shape, classes):
+    return build(shape, classes).double()
+
+def half(shape, classes):
+    return build(shape, classes).bfloat16()
+
+def mixed(shape, classes):
+    return nn.Sequential(build(shape, classes), nn.Linear(classes, classes).double())
+
 def failing(shape, classes):
     return nn.Linear(shape[0] + 1, classes)
 """
@@ -35,6 +44,17 @@ def test_builds_what_the_function_returns(my_module: str) -> None:
     spec = parse("model", f"custom+factory={my_module}.build")
     assert spec.build((6,), 3)(torch.rand(2, 6)).shape == (2, 3)
     assert my_module in spec.modules
+
+
+@pytest.mark.parametrize(
+    ("factory", "precision"),
+    [("build", "float32"), ("half", "float32"), ("double", "float64"), ("mixed", "float64")],
+)
+def test_the_precision_is_one_that_attacks_compute_in(
+    my_module: str, factory: str, precision: str
+) -> None:
+    network = parse("model", f"custom+factory={my_module}.{factory}").build((6,), 3)
+    assert {value.dtype for value in network.parameters()} == {getattr(torch, precision)}
 
 
 @pytest.mark.parametrize("factory", ["no_such_module.build", "{}.no_such_function"])

@@ -73,11 +73,11 @@ def whole_searches(monkeypatch: pytest.MonkeyPatch) -> None:
         return state
 
     def run_on(search: Search, *words: Any) -> Any:
-        ledger = run(search, *words)
+        search_state = run(search, *words)
         left = torch.arange(3 * len(search.points) // 4, device=search.points.device)
         search.problem = search.problem.keep(left)
         search.optimizer.keep(left)
-        return ledger
+        return search_state
 
     monkeypatch.setattr(LBFGS, "begin", begin_grown)
     monkeypatch.setattr(Search, "run", run_on)

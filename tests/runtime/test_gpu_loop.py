@@ -15,7 +15,7 @@ from gleak.runtime.gpu_loop import (
     WARM_UP,
     CUDAGraphs,
     GraphedCall,
-    evaluations_between_looks,
+    evaluations_between_reads,
     graphs_on,
     on_host,
 )
@@ -124,7 +124,7 @@ def test_only_a_gpu_has_graphs_and_rare_looks(device: str):
     chosen = torch.device(device)
     is_gpu = device == "cuda"
     assert (graphs_on(chosen) is not None) == is_gpu
-    assert evaluations_between_looks(chosen) == (GPU_EVALUATIONS if is_gpu else 1)
+    assert evaluations_between_reads(chosen) == (GPU_EVALUATIONS if is_gpu else 1)
 
 
 VALUES = [

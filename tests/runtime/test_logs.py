@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gleak.core.errors import ArtifactError, DamagedError
-from gleak.runtime.logs import NOTES, log_to, note_damage, quarantine
+from gleak.runtime.logs import NOTES, log_to, note_damage, rename_damaged
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (INFO|WARNING|ERROR) (.*)")
 
@@ -108,17 +108,17 @@ def test_noted_files_are_renamed_once(results: Path) -> None:
     for name in ("a/update.h5", "b/model.h5", "a/update.h5"):
         note_damage(DamagedError(results / name, "cut short"), results)
     assert (results / "a/update.h5").exists()
-    assert quarantine(results) == [results / "a/update.h5", results / "b/model.h5"]
+    assert rename_damaged(results) == [results / "a/update.h5", results / "b/model.h5"]
     left = sorted(path.relative_to(results).as_posix() for path in results.rglob("*.*"))
     assert left == ["a/update.h5.damaged", "b/model.h5.damaged", "whole.h5"]
     assert (results / "a/update.h5.damaged").read_text() == "a/update.h5"
-    assert quarantine(results) == []
+    assert rename_damaged(results) == []
 
 
 def test_files_made_again_in_the_meantime_are_ignored(results: Path) -> None:
     note_damage(DamagedError(results / "whole.h5", "cut short"), results)
     (results / "whole.h5").unlink()
-    assert quarantine(results) == []
+    assert rename_damaged(results) == []
 
 
 @pytest.mark.parametrize("name", ["../mine.h5", "gone.h5", "whole.h5"])
@@ -134,5 +134,5 @@ def test_what_cannot_be_noted_is_named_and_unchanged(results: Path, name: str) -
 def test_notes_lead_nowhere_else(results: Path) -> None:
     (results.parent / "mine.h5").write_text("of the user")
     (results / NOTES).write_text("../mine.h5\n/etc/hostname\n")
-    assert quarantine(results) == []
+    assert rename_damaged(results) == []
     assert (results.parent / "mine.h5").exists()

@@ -114,12 +114,12 @@ def _solve_chunk(
 def _reconstruction(
     problem: Problem, outcomes: list[tuple[SearchState, Records]]
 ) -> Reconstruction:
-    ledgers, records = zip(*outcomes, strict=True)
+    search_states, records = zip(*outcomes, strict=True)
 
     def gather(name: str) -> torch.Tensor:
-        return torch.cat([getattr(ledger, name) for ledger in ledgers]).cpu()
+        return torch.cat([getattr(search_state, name) for search_state in search_states]).cpu()
 
-    points = torch.cat([ledger.points for ledger in ledgers])
+    points = torch.cat([search_state.points for search_state in search_states])
     every = problem.parts.optimizer.evaluations_per_iteration
     finite = gather("objective").double().nan_to_num(posinf=torch.finfo(torch.float64).max)
     return Reconstruction(

@@ -11,7 +11,7 @@ from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.runtime.gpu_loop import evaluations_between_looks
+from gleak.runtime.gpu_loop import evaluations_between_reads
 
 FIRST_DAMPING = 1e-3
 """First damping of a match, relative to the curvature along the gradient."""
@@ -176,7 +176,7 @@ def damped_step(
     They stop where the remainder's length is ``accuracy``, relative to the slope's; on a GPU, the
     host looks only now and then whether they have.
     """
-    between = evaluations_between_looks(slope.device)
+    between = evaluations_between_reads(slope.device)
     step, remainder = torch.zeros_like(slope), -slope
     direction, size = remainder, remainder @ remainder
     enough, going = accuracy**2 * size, torch.ones_like(size, dtype=torch.bool)

@@ -18,7 +18,7 @@ from gleak.runtime.checkpointing import Part
 from gleak.runtime.gpu_loop import (
     GraphedCall,
     Graphs,
-    evaluations_between_looks,
+    evaluations_between_reads,
     graphs_on,
     on_host,
 )
@@ -100,7 +100,7 @@ class Attempt:
 class Search:
     """Run of the engine over the victims of a problem; restarts draw first points again.
 
-    Between two looks of the host at the state, every `evaluations_between_looks` evaluations, the
+    Between two looks of the host at the state, every `evaluations_between_reads` evaluations, the
     device decides: masks say who runs, who restarts, and from where. So a GPU is not kept waiting,
     and a step can be replayed as a CUDA graph: it changes tensors in place, and reads none of them.
 
@@ -137,7 +137,7 @@ class Search:
         self.evaluation = Evaluation(infinite, infinite.clone(), torch.zeros_like(self.points))
         self.optimizer = self.parts.optimizer.begin(self.points, self.parts.iterations)
         self.every = self.parts.optimizer.evaluations_per_iteration
-        self.between = evaluations_between_looks(self.points.device)
+        self.between = evaluations_between_reads(self.points.device)
         self.draws_ahead = self.between > 1
         self.graph = GraphedCall(self._graphs())
         self.number, self.left = 0, True
@@ -164,14 +164,14 @@ class Search:
             for _ in part.steps(lambda: self.left, self._state):
                 self._advance()
                 self._look(progress)
-            ledger = self.ledger()
+            search_state = self.search_state()
             if self.parts.threshold is None:  # every finite result has converged, except of zeros
-                ledger.converged = ledger.distance.isfinite() & self.informed
+                search_state.converged = search_state.distance.isfinite() & self.informed
             self.records.record(self.parts.iterations)
-            part.keep(self._state(ledger))
-        return ledger
+            part.keep(self._state(search_state))
+        return search_state
 
-    def ledger(self) -> SearchState:
+    def search_state(self) -> SearchState:
         """Return the best points and counters of all victims."""
         parts = [*self.removed, (self.rows, self.best)]
         order = torch.cat([rows for rows, _ in parts]).argsort()
@@ -302,10 +302,12 @@ class Search:
             self.drawn[place] = self.draw(int(rows[place]), int(restarts[place]) + 1)
         self.ready |= torch.from_numpy(asking).to(self.ready.device)
 
-    def _state(self, ledger: SearchState | None = None) -> dict[str, torch.Tensor | np.ndarray]:
+    def _state(
+        self, search_state: SearchState | None = None
+    ) -> dict[str, torch.Tensor | np.ndarray]:
         """Return the state that the next step depends on; at the end, the result alone."""
         parts: dict[str, Mapping[str, torch.Tensor | np.ndarray]] = {
-            "ledger": vars(ledger or self.ledger()),
+            "search_state": vars(search_state or self.search_state()),
             "records": self.records.state(),
         }
         if self.left:
@@ -328,12 +330,12 @@ class Search:
             group, _, name = key.partition(".")
             groups[group][name] = torch.from_numpy(value).to(device)
         self.number = int(state["number"])
-        ledger = SearchState(**groups["ledger"])
+        search_state = SearchState(**groups["search_state"])
         records = {name: value.cpu().numpy() for name, value in groups["records"].items()}
         self.records.resume(records)
         self.left = bool(groups["live"])
         if not self.left:
-            self.best = ledger
+            self.best = search_state
             return
         for name, tensor in groups["live"].items():
             setattr(self, name, tensor)
@@ -341,9 +343,11 @@ class Search:
         self.evaluation = Evaluation(**groups["evaluation"])
         self.optimizer.resume(groups["optimizer"])
         self.problem = self.problem.keep(self.rows)
-        self.best = ledger.of(self.rows)
-        others = torch.ones_like(ledger.converged).index_fill_(0, self.rows, False).nonzero()[:, 0]
-        self.removed = [(others, ledger.of(others))]
+        self.best = search_state.of(self.rows)
+        others = (
+            torch.ones_like(search_state.converged).index_fill_(0, self.rows, False).nonzero()[:, 0]
+        )
+        self.removed = [(others, search_state.of(others))]
 
     def _remove(self, finished: torch.Tensor) -> None:
         """Take victims that have finished out of the batch; Shape (V), a mask."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gleak.attacks.matching import kernels
 from gleak.attacks.unmixing.mixtures import Unmixing
 from gleak.core.lazy import torch
-from gleak.runtime.gpu_loop import evaluations_between_looks
+from gleak.runtime.gpu_loop import evaluations_between_reads
 
 LIKELIHOOD_ITERATIONS = 60
 LIKELIHOOD_TOLERANCE = 1e-4
@@ -106,7 +106,7 @@ def nearest_orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
 def _over(stopped: torch.Tensor, iteration: int) -> bool:
     """Return True if all victims are seen to have stopped; a GPU is asked rarely."""
-    between = evaluations_between_looks(stopped.device)
+    between = evaluations_between_reads(stopped.device)
     return (iteration + 1) % between == 0 and bool(stopped.all())
 
 

@@ -11,6 +11,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.core.lazy import torch
 from gleak.metrics.audits.weight_matrices import Reach
 from gleak.models.batching import memory_slices
+from gleak.models.parameters import as_inputs
 from gleak.runtime.seeding import stream, torch_stream
 
 
@@ -41,8 +42,8 @@ def measure_reach(
     chosen = stream(seed, "samples tried").permutation(len(labels))[:samples]
     reaches: dict[str, Reach] = {}
     for batch in memory_slices(len(chosen), data.shape):
-        logits = network(torch.from_numpy(data.samples("train", chosen[batch])))
-        along = _along(logits, torch.randn(logits.shape, generator=random))
+        logits = network(as_inputs(network, data.samples("train", chosen[batch])))
+        along = _along(logits, torch.randn(logits.shape, generator=random).to(logits))
         gradients = torch.autograd.grad(along, list(matrices.values()), materialize_grads=True)
         for (name, parameter), gradient in zip(matrices.items(), gradients, strict=True):
             weights, slopes = (
@@ -98,11 +99,11 @@ def output_gradients(
                 outputs[name] = output.requires_grad_()
 
             hooks.append(layer.register_forward_hook(keep))
-    inputs, labels = (torch.from_numpy(values) for values in draw_batch(data, samples, seed))
-    logits = network(inputs)
+    drawn, labels = draw_batch(data, samples, seed)
+    logits = network(as_inputs(network, drawn))
     for hook in hooks:
         hook.remove()
-    along = _along(logits, directions(logits, labels).to(logits.dtype))
+    along = _along(logits, directions(logits, torch.from_numpy(labels)).to(logits.dtype))
     vectors = {
         name: values
         for name, values in outputs.items()
@@ -150,7 +151,7 @@ def gradient_norms(
     """
     labels, random = data.labels("train"), stream(seed, "audited samples")
     chosen = random.choice(len(labels), min(samples, len(labels)), replace=False)
-    inputs = torch.from_numpy(data.samples("train", chosen))
+    inputs = as_inputs(network, data.samples("train", chosen))
     trained = {name: each for name, each in network.named_parameters() if each.requires_grad}
     if not trained:
         return {}

@@ -34,7 +34,8 @@ def takes_samples(network: torch.nn.Module, name: str, shape: tuple[int, ...]) -
     if layer is None:
         return True
     hook = layer.register_forward_pre_hook(lambda _, inputs: taken.extend(inputs[:1]))
-    sample = torch.rand(1, *shape, generator=torch_stream(0, "sample tried")).requires_grad_()
+    drawn = torch.rand(1, *shape, generator=torch_stream(0, "sample tried"))
+    sample = drawn.to(next(network.parameters())).requires_grad_()
     network(sample)
     hook.remove()
     values = math.prod(shape)

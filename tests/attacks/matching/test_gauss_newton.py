@@ -62,7 +62,7 @@ def test_rare_looks_at_the_remainder_change_no_step(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(here, "times", lambda d: (products.append(1), times(d))[1])
     expected = damped_step(here, here.slope, 0.1, 1e-6, 300)
     needed = len(products)
-    monkeypatch.setattr(module, "evaluations_between_looks", lambda device: between)
+    monkeypatch.setattr(module, "evaluations_between_reads", lambda device: between)
     assert torch.equal(damped_step(here, here.slope, 0.1, 1e-6, 300), expected)
     assert needed < len(products) - needed == -(-needed // between) * between
 

@@ -113,7 +113,7 @@ def test_a_search_starts_few_kernels_and_waits_once_in_twenty_evaluations(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     *network, victims, attack, protocol, _, most = LIMITS[case]
-    monkeypatch.setattr(search, "evaluations_between_looks", lambda device: GPU_EVALUATIONS)
+    monkeypatch.setattr(search, "evaluations_between_reads", lambda device: GPU_EVALUATIONS)
     with VirtualGPU(CAPACITY) as gpu, Progress(100, "test") as progress:
         problem = problem_of(observation_of(*network, victims, protocol), attack)
         records = Records((victims, *problem.shape), 100, most_shown=0)

@@ -205,8 +205,8 @@ def test_a_search_goes_on_where_a_step_ends_beyond_the_finite(make_parts: Make, 
         with Progress(120, "test") as progress:
             return search.run(progress, Journal().part()), records
 
-    ledger, records = run(LineSearchLBFGS())
-    torch.testing.assert_close(ledger.points, targets, rtol=1e-2, atol=1e-3)
+    search_state, records = run(LineSearchLBFGS())
+    torch.testing.assert_close(search_state.points, targets, rtol=1e-2, atol=1e-3)
     assert np.isfinite(records.objective).all()
     failed, _ = run(LBFGS(inner=1))
-    assert (failed.objective > 10 * ledger.objective).all()
+    assert (failed.objective > 10 * search_state.objective).all()

@@ -66,28 +66,29 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Look every 20 evaluations and replay graphs; returns a list of "capture" and "replay"."""
     graphs = RecordedGraphs()
     monkeypatch.setattr(module, "graphs_on", lambda device: graphs)
-    monkeypatch.setattr(module, "evaluations_between_looks", lambda device: GPU_EVALUATIONS)
+    monkeypatch.setattr(module, "evaluations_between_reads", lambda device: GPU_EVALUATIONS)
     return graphs.events
 
 
 def test_the_books_hold_the_best_point_found(make_bowl: Make):
     """Adam with a constant rate swings past its target and back."""
     bowl = make_bowl(TARGETS)
-    ledger, records, _ = run(bowl)
-    found = bowl.evaluate(ledger.points)
-    assert torch.equal(found.distance, ledger.distance)
-    assert torch.equal(found.objective, ledger.objective)
-    assert (ledger.distance <= torch.tensor(np.min(records.objective, axis=0))).all()
-    assert ledger.evaluations.tolist() == [61] * 4
-    assert ledger.converged.all()
+    search_state, records, _ = run(bowl)
+    found = bowl.evaluate(search_state.points)
+    assert torch.equal(found.distance, search_state.distance)
+    assert torch.equal(found.objective, search_state.objective)
+    assert (search_state.distance <= torch.tensor(np.min(records.objective, axis=0))).all()
+    assert search_state.evaluations.tolist() == [61] * 4
+    assert search_state.converged.all()
 
 
 def test_every_victim_stops_at_its_own_threshold(make_bowl: Make):
-    ledger, _, search = run(make_bowl(TARGETS, threshold=1e-2))
-    assert ledger.converged.tolist() == [True, True, False, True]
-    assert ledger.evaluations[0] < ledger.evaluations[1] < ledger.evaluations[3] < 61
-    assert ledger.evaluations[2] == 61
-    assert (ledger.distance <= 1e-2).tolist() == ledger.converged.tolist()
+    search_state, _, search = run(make_bowl(TARGETS, threshold=1e-2))
+    assert search_state.converged.tolist() == [True, True, False, True]
+    spent = search_state.evaluations
+    assert spent[0] < spent[1] < spent[3] < 61
+    assert search_state.evaluations[2] == 61
+    assert (search_state.distance <= 1e-2).tolist() == search_state.converged.tolist()
     assert len(search.points) == 1, "finished victims are taken out of the batch"
 
 
@@ -110,21 +111,21 @@ def test_a_victims_result_does_not_depend_on_the_others(
 
 def test_a_search_that_leaves_the_finite_begins_afresh(make_bowl: Make):
     draw = Draws({(1, 0): [99.0, 0.0]})
-    ledger, _, _ = run(make_bowl(TARGETS, restarts=3, threshold=1e-2), draw)
-    assert ledger.restarts.tolist() == [0, 1, 0, 0]
+    search_state, _, _ = run(make_bowl(TARGETS, restarts=3, threshold=1e-2), draw)
+    assert search_state.restarts.tolist() == [0, 1, 0, 0]
     assert draw.asked == [(0, 0), (1, 0), (2, 0), (3, 0), (1, 1)]
-    assert ledger.converged[1]
+    assert search_state.converged[1]
     undisturbed, _, _ = run(make_bowl(TARGETS, threshold=1e-2))
-    assert ledger.evaluations[1] == undisturbed.evaluations[1] + 1
-    torch.testing.assert_close(ledger.points[1], undisturbed.points[1])
+    assert search_state.evaluations[1] == undisturbed.evaluations[1] + 1
+    torch.testing.assert_close(search_state.points[1], undisturbed.points[1])
 
 
 def test_a_search_that_blows_up_begins_afresh(make_bowl: Make):
     """A step a thousand times too long lands a million times as far off as the start was."""
     bowl = make_bowl([[0.01, 0.0]], restarts=2, optimizer=LBFGS(lr=1e3, inner=1), iterations=4)
-    ledger, _, search = run(bowl)
-    assert ledger.restarts.item() == 2
-    assert ledger.distance.item() == pytest.approx(1e-4)
+    search_state, _, search = run(bowl)
+    assert search_state.restarts.item() == 2
+    assert search_state.distance.item() == pytest.approx(1e-4)
     assert not search.running.any()
 
 
@@ -132,54 +133,54 @@ def test_a_search_that_stalls_begins_afresh(make_bowl: Make):
     """With such a rate nothing is gained: an attempt ends with its fourth evaluation."""
     draw = Draws()
     bowl = make_bowl([[2.0, 0.0]], restarts=2, patience=3, optimizer=Adam(lr=1e-9))
-    ledger, _, _ = run(bowl, draw)
+    search_state, _, _ = run(bowl, draw)
     assert draw.asked == [(0, 0), (0, 1), (0, 2)]
-    assert ledger.evaluations.item() == 3 * 4
+    assert search_state.evaluations.item() == 3 * 4
 
 
 def test_a_search_lost_close_to_its_end_goes_on_from_its_best_point(make_bowl: Make):
     """Only what the optimiser has learnt is forgotten, which is no restart."""
     near = Draws({(0, 0): [NEAR**0.5 / 2, 0.0]})
     bowl = make_bowl([[0.0, 0.0]], restarts=2, patience=3, optimizer=Adam(lr=1e-9))
-    ledger, _, _ = run(bowl, near)
+    search_state, _, _ = run(bowl, near)
     assert near.asked == [(0, 0)]
-    assert ledger.restarts.item() == 0
-    assert ledger.evaluations.item() == bowl.parts.iterations + 1
-    assert ledger.distance.item() <= NEAR / 4
+    assert search_state.restarts.item() == 0
+    assert search_state.evaluations.item() == bowl.parts.iterations + 1
+    assert search_state.distance.item() <= NEAR / 4
 
 
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_a_search_out_of_restarts_stops_unconverged(make_bowl: Make, restarts: int):
     lost = Draws({(0, attempt): [99.0, 0.0] for attempt in range(9)})
-    ledger, _, _ = run(make_bowl(TARGETS[:2], restarts=restarts, threshold=1e-2), lost)
-    assert ledger.restarts.tolist() == [restarts, 0]
-    assert ledger.evaluations[0] == restarts + 1
-    assert ledger.converged.tolist() == [False, True]
-    assert ledger.objective[0].isinf()
+    search_state, _, _ = run(make_bowl(TARGETS[:2], restarts=restarts, threshold=1e-2), lost)
+    assert search_state.restarts.tolist() == [restarts, 0]
+    assert search_state.evaluations[0] == restarts + 1
+    assert search_state.converged.tolist() == [False, True]
+    assert search_state.objective[0].isinf()
 
 
 def test_the_budget_is_counted_in_iterations_of_the_optimiser(make_bowl: Make):
-    ledger, _, _ = run(make_bowl(TARGETS, optimizer=LBFGS(inner=5, lr=1e-3), iterations=4))
-    assert ledger.evaluations.tolist() == [4 * 5 + 1] * 4
+    search_state, _, _ = run(make_bowl(TARGETS, optimizer=LBFGS(inner=5, lr=1e-3), iterations=4))
+    assert search_state.evaluations.tolist() == [4 * 5 + 1] * 4
 
 
 def test_points_stay_in_the_box(make_bowl: Make):
-    ledger, _, _ = run(make_bowl(TARGETS, box=True))
+    search_state, _, _ = run(make_bowl(TARGETS, box=True))
     expected = torch.tensor(TARGETS).clamp(0, 1)
-    torch.testing.assert_close(ledger.points, expected, atol=0.06, rtol=0)
-    assert 0 <= ledger.points.min() <= ledger.points.max() <= 1
+    torch.testing.assert_close(search_state.points, expected, atol=0.06, rtol=0)
+    assert 0 <= search_state.points.min() <= search_state.points.max() <= 1
 
 
 def test_records_follow_the_search_and_then_hold_the_result(make_bowl: Make):
-    ledger, records, _ = run(make_bowl(TARGETS, threshold=1e-2))
+    search_state, records, _ = run(make_bowl(TARGETS, threshold=1e-2))
     first = torch.tensor(TARGETS).square().sum(1)
     torch.testing.assert_close(torch.tensor(records.objective[0]).float(), first)
-    stopped = int(ledger.evaluations[0])
+    stopped = int(search_state.evaluations[0])
     for moment, values in zip(records.iterations, records.objective, strict=True):
         if moment >= stopped:
-            assert values[0] == ledger.objective[0].item()
+            assert values[0] == search_state.objective[0].item()
     shown = torch.tensor(records.pictures[-1])[0].flatten()
-    torch.testing.assert_close(shown, ledger.points[0].clamp(0, 1))
+    torch.testing.assert_close(shown, search_state.points[0].clamp(0, 1))
 
 
 @given(st.integers(1, 900), st.integers(0, 400))
@@ -310,11 +311,11 @@ def test_a_search_lost_twice_between_looks_waits_for_the_next(
     make_bowl: Make, as_on_a_gpu: list[str]
 ):
     draw = Draws({(0, 0): [99.0, 0.0], (0, 1): [99.0, 0.0]})
-    ledger, _, _ = run(make_bowl(TARGETS[:2], restarts=3, threshold=1e-2), draw)
-    assert ledger.restarts.tolist() == [2, 0]
-    assert ledger.converged.all()
+    search_state, _, _ = run(make_bowl(TARGETS[:2], restarts=3, threshold=1e-2), draw)
+    assert search_state.restarts.tolist() == [2, 0]
+    assert search_state.converged.all()
     alone, _, _ = run(make_bowl(TARGETS[:1], threshold=1e-2))
-    waited = ledger.evaluations[0] - alone.evaluations[0]
+    waited = search_state.evaluations[0] - alone.evaluations[0]
     assert 2 < waited <= GPU_EVALUATIONS + 1
     assert draw.asked == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
 
@@ -329,7 +330,7 @@ def test_a_gpu_is_waited_for_once_in_twenty_evaluations(
             known[:] = True
         return copies
 
-    monkeypatch.setattr(module, "evaluations_between_looks", lambda device: GPU_EVALUATIONS)
+    monkeypatch.setattr(module, "evaluations_between_reads", lambda device: GPU_EVALUATIONS)
     monkeypatch.setattr(module, "on_host", running)
     parts = {"optimizer": optimizer, "restarts": 3, "threshold": 1e-2, "patience": 9, "box": True}
     bowl = make_bowl(TARGETS, **parts)

@@ -41,6 +41,12 @@ def build(shape, classes):
 
 def frozen(shape, classes):
     return Uncommon().requires_grad_(False)
+
+def double(shape, classes):
+    return Uncommon().double()
+
+def half(shape, classes):
+    return Uncommon().bfloat16()
 """
 
 
@@ -95,7 +101,7 @@ def test_reached_lines_have_a_gradient_for_some_sample(data: Dataset):
             np.testing.assert_array_equal(lines, touched.any(axis=axis))
 
 
-@pytest.mark.parametrize("factory", ["build", "frozen"])
+@pytest.mark.parametrize("factory", ["build", "frozen", "double", "half"])
 def test_frozen_and_uncommon_parameters_are_audited(data: Dataset, uncommon: str, factory: str):
     model = model_of(f"{uncommon}.{factory}")
     for broadcast in (Broadcast(model, data), Broadcast(model)):

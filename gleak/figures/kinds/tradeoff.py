@@ -203,6 +203,15 @@ def label_point(figure: Tradeoff, names: AxisLabels, cell: Cell) -> str:
     return ", ".join(names.heading(level, cell.specs[level]) for level in changed or levels[:1])
 
 
+def counted(points: pd.DataFrame, sign: int) -> pd.Series:
+    """Return the privacy of points times the sign of its axis; beyond blind it counts as blind's.
+
+    Nothing hides better than that no update is used.
+    """
+    blind = (sign * points["blind"]).fillna(math.inf)
+    return (sign * points["privacy"]).clip(upper=blind)
+
+
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the Pareto front (maximising both coordinates), from left to right."""
     best: list[tuple[float, float]] = []
@@ -307,7 +316,7 @@ def _fill_region(axes: mpl.axes.Axes, points: pd.DataFrame, colour: Colour) -> N
     """Fill the region dominated by the points, in the direction of the axis."""
     left, right = axes.get_xlim()
     sign = 1 if right > left else -1
-    corners = frontier(list(zip(sign * points["privacy"], points["utility"], strict=True)))
+    corners = frontier(list(zip(counted(points, sign), points["utility"], strict=True)))
     if not corners:
         return
     xs, ys = [left, *(sign * x for x, _ in corners)], [y for _, y in [corners[0], *corners]]

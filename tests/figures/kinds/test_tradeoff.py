@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.core.errors import SpecError
-from gleak.figures.kinds.tradeoff import frontier, tabulate_points
+from gleak.figures.kinds.tradeoff import counted, frontier, tabulate_points
 from gleak.studies.axis_labels import AxisLabels
 from gleak.studies.cell import Cell, levels_of
 from gleak.studies.figure_spec import FigureData
@@ -168,3 +169,11 @@ def test_the_frontier_is_above_and_right_of_every_point(points: list[tuple[float
     assert set(found) <= set(points)
     assert all(any(x <= a and y <= b for a, b in found) for x, y in points)
     assert all(a[0] < b[0] and a[1] > b[1] for a, b in pairwise(found))
+
+
+@pytest.mark.parametrize(
+    ("sign", "expected"), [(1, [1.0, 2.0, 2.0, 5.0]), (-1, [-2.0, -2.0, -3.0, -5.0])]
+)
+def test_privacy_beyond_blind_counts_as_blind(sign: int, expected: list[float]):
+    points = pd.DataFrame({"privacy": [1.0, 2.0, 3.0, 5.0], "blind": [2.0, 2.0, 2.0, math.nan]})
+    assert counted(points, sign).tolist() == expected

@@ -36,6 +36,16 @@ from gleak.figures.evidence import (
 )
 from gleak.figures.intervals import CONFIDENCE, FEWEST, Overlapping
 from gleak.figures.leaks import NO_CONTROL, UNDER_ATTACKED, Finding, find_leaks
+from gleak.figures.needs import (
+    BEYOND_CHANCE,
+    CONTROL,
+    LONGER,
+    MORE_SAMPLES,
+    NO_NUMBER,
+    OWN_PROTOCOL,
+    STRONGER,
+    describe_needed,
+)
 from gleak.figures.published import (
     INCOMPARABLE,
     empty_published,
@@ -71,36 +81,8 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NUMBERS = EVIDENCE[:5]
 ERROR = "error"
 OURS = "ours"
-NO_NUMBER = "none"
-"""In place of the number of victims that would do: the estimate is at the end of the range."""
-STRONGER = "stronger attacks"
-"""In place of the number of victims: no compared attack is above blind."""
-CONTROL = "a weaker strength that leaks"
-"""In place of the number of victims: without it a defence is not said to hide."""
-OWN_PROTOCOL = "the paper's protocol"
-"""In place of the number of victims: what the paper claims is about something else."""
-LONGER = "longer searches"
-"""In place of the number of victims: a cost is compared that the budget decides."""
-MORE_SAMPLES = "more samples"
-"""In place of the number of victims: these share the samples of the split, as more would."""
-BEYOND_CHANCE = "more than chance"
-"""In place of the number of victims: what is compared may be chance."""
 SURVIVES: Mapping[bool, str] = {True: "stands", False: "does not stand"}
 """Whether a verdict stands with Holm's correction over the claims of its study."""
-MOST_VICTIMS = 10_000
-"""Largest number of victims that is told as what a verdict needs."""
-TOLD = {
-    NO_NUMBER: "no number of victims would",
-    STRONGER: "no attack is above blind; stronger ones would",
-    UNDER_ATTACKED: "under-attacked: the same victims leak more under a stronger defence",
-    CONTROL: "a weaker strength of the same defence that is known to leak would",
-    OWN_PROTOCOL: "it is about other data, another network, clients or metric in the paper",
-    LONGER: "its budget ended at least half of the searches; longer ones would",
-    MORE_SAMPLES: "victims share samples, as there are more of them than fit the split; a larger "
-    "one would",
-    BEYOND_CHANCE: "a mean is within reach of chance",
-}
-"""What a verdict needs -> the same in a sentence."""
 
 
 def judge_study(
@@ -445,13 +427,6 @@ def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
     return tabulate_verdicts(
         in_words(study, scale, table), {"figures": lambda row: links[row["id"]]}
     )
-
-
-def describe_needed(needed: str) -> str:
-    """Return what a verdict needs, a number of victims or something else, in a sentence."""
-    if needed.isdecimal() and int(needed) > MOST_VICTIMS:
-        return f"no practical number of victims would (more than {MOST_VICTIMS:,})"
-    return TOLD.get(needed, f"{needed} victims would")
 
 
 def _links(study: Study, grid: str) -> str:

@@ -17,12 +17,12 @@ from gleak.figures.judge import (
     COLUMNS,
     VERDICTS,
     compare_with_blind,
-    describe_needed,
     holm,
     judge_study,
     warn_of_weak_attacks,
     write_page,
 )
+from gleak.figures.needs import describe_needed
 from gleak.metrics.score_table import refused_scores
 from gleak.studies.study import Study, load_study
 from tests.score_tables import Scored, WriteScores

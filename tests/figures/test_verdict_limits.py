@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.figures.judge import describe_needed, judge_claims, judge_study
+from gleak.figures.judge import judge_claims, judge_study
+from gleak.figures.needs import describe_needed
 from gleak.figures.published import empty_published
 from gleak.metrics.score_table import read_scores
 from tests.figures.test_judge import OWN, make_study

@@ -1,4 +1,4 @@
-"""What a verdict needs besides victims, in place of their number, and the same in words."""
+"""Needs of a verdict besides victims, in place of their number, and the same in words."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class DLG(QuasiNewtonAttack):
 class DLGAdam(MatchingAttack):
     """Adam on the squared distance; L-BFGS often fails to converge on large networks.
 
-    AGIC grants the labels to all attacks it compares and names no prior. Images are kept in [0, 1]
-    so that the baseline is not weaker than necessary.
+    AGIC grants the labels to all attacks it compares and names no prior. Images are kept in [0, 1].
+    InvertGrad's descent, signed and with total variation, finds far more with this distance, too.
     """
 
     source = "Zhu et al. 2019, as the baseline of AGIC section V-A"

@@ -19,7 +19,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
 from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
-from gleak.captures.plausibility import doubt
+from gleak.captures.plausibility import FREEZE, doubt
 from gleak.captures.round_folder import Files, State, read_state
 from gleak.captures.truth import (
     CANDIDATES,
@@ -113,7 +113,7 @@ def import_capture(
         truth = read_truth(files.truth, cell.captured, cell.dataset, classes)
         comparison = compare_updates(cell.captured, network, sent, truth, files.kept)
         artifacts[PRIVATE] = truth
-    elif cell.client.protocol.content == "difference":
+    else:
         unlikely = doubt(cell.client.protocol, sent)
     with whole_folder(folder) as temporary:
         for name, artifact in artifacts.items():
@@ -141,8 +141,7 @@ def check_again(cell: Cell, captures: Captures) -> Capture:
         network = load_network(Model.read(broadcast), str(broadcast))
         truth = Private.read(folder / PRIVATE)
         return Capture(folder, compare_updates(client, network, sent, truth))
-    differs = client.protocol.content == "difference"
-    return Capture(folder, None, doubt(client.protocol, sent) if differs else None)
+    return Capture(folder, None, doubt(client.protocol, sent))
 
 
 def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.ndarray]:
@@ -271,7 +270,7 @@ def describe_agreement(capture: Capture, client: CapturedUpdates) -> str:
         return text if capture.doubt is None else f"{text}\nwarning: {capture.doubt}"
     text = f"relative error of the updates computed from the true samples: {comparison.error:.2g}"
     if comparison.agrees:
-        return text
+        return f"{text}\nwarning: {_still(comparison)}" if comparison.unmoved else text
     differing = sum(error > MAX_ERROR for error in comparison.errors)
     return (
         f"warning: {differing} of {client.victims} updates differ from those computed from the "
@@ -282,6 +281,8 @@ def describe_agreement(capture: Capture, client: CapturedUpdates) -> str:
 
 def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
     """Return the most probable reason of a difference, and what to do."""
+    if comparison.unmoved:
+        return _still(comparison)
     if not comparison.state_known:
         return (
             "the optimizer began with the state of an earlier round (state=kept), which is not "
@@ -314,6 +315,14 @@ def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
         f"{client.batch_norm} mode (--batch-norm), that inputs are those of the network, and that "
         f"there was no dropout or defence (best factor: {comparison.factor:.3g}{fit})"
         f"{_random_causes(comparison)}"
+    )
+
+
+def _still(comparison: UpdateComparison) -> str:
+    """Say which parameters did not move, and what to do."""
+    return (
+        f"{', '.join(comparison.unmoved)} did not move in any update, though the true samples move "
+        f"them; if the training froze them, {FREEZE} with --replace"
     )
 
 

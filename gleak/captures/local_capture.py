@@ -19,7 +19,7 @@ from gleak.captures.observed_optimizer import (
     optimizer_of,
 )
 from gleak.captures.observed_schedule import schedule_of
-from gleak.captures.observed_steps import StepObserver
+from gleak.captures.observed_steps import StepObserver, one_mode
 from gleak.captures.round_folder import (
     RECORDED,
     RoundFolder,
@@ -32,6 +32,7 @@ from gleak.captures.truth import check_samples
 from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError, nearest
 from gleak.core.spec import build_spec, field_text
+from gleak.models.parameters import unwrapped
 from gleak.optimizers.base import ClientOptimizer
 
 STATED = (
@@ -74,8 +75,8 @@ def capture(
     parameters can share a folder. Only their owner can read the files.
 
     Args:
-        model: network that is trained, as ``state_dict()`` has it: not its wrapper by
-            ``torch.compile`` or data-parallel training.
+        model: network that is trained. Of a wrapper by ``torch.compile`` or data-parallel training
+            the network inside is captured, with its names.
         optimizer: SGD, Adam, AdamW, Adagrad or RMSprop of `torch.optim`, with the same options for
             all of its groups of parameters, of exactly the trained parameters of the model.
         folder: folder of the round; it need not exist.
@@ -113,6 +114,7 @@ def capture(
         ...     print(*sorted(path.name for path in Path(folder).iterdir()))
         before.safetensors client-0.safetensors truth-0.safetensors
     """
+    model = unwrapped(model)
     check_parameters(model, optimizer)
     spec, kept = optimizer_of(optimizer), steps_before(optimizer)
     samples = None if truth is None else _samples(truth)
@@ -174,10 +176,11 @@ def fields_of(
         "local_lr": rate,
         "optimizer": optimizer,
         "schedule": schedule,
-        "batch_norm": "training" if observed.batch_norm else "evaluation",
     }
+    if "batch_norm" not in stated:
+        seen["batch_norm"] = one_mode(observed.batch_norm)
     if not stated.keys() & {"clip_norm", "clip_value"}:
-        seen |= observed.clipping
+        seen |= observed.gradients.clipping
     if kept and optimizer.initial(torch.ones(1)):
         seen["state"] = "kept"
     spec, default = build_spec(CapturedUpdates, {**seen, **stated}), CapturedUpdates()

@@ -40,15 +40,31 @@ def _candidates(factors: Sequence[float]) -> Iterator[Schedule]:
     change = next((k for k, factor in enumerate(factors) if not _close([factor], [1])), None)
     if change is not None and 0 < factors[change] <= 1:
         yield Step(every=change, factor=_rounded(factors[change]))
-    settled = next(k for k in range(steps) if _close(factors[k:], [last] * (steps - k)))
+    settled = 1 + max((k for k in range(steps) if not _close([factors[k]], [last])), default=-1)
     slope = factors[1] - 1
     yield from _ending(Linear, None, 1 + slope * steps)
     yield from _ending(Linear, settled, last)
     yield from _ending(Cosine, settled, last)
-    for over in range(steps, LONGEST * steps + 1):
-        share = (1 + math.cos(math.pi / over)) / 2
-        whole = None if over == steps else over
-        yield from _ending(Cosine, whole, (factors[1] - share) / (1 - share))
+    yield from _cosine(factors)
+
+
+def _cosine(factors: Sequence[float]) -> Iterator[Schedule]:
+    """Return the cosine that ends in the round or later, as two of the factors determine it.
+
+    With 1 - factor(k) = (1 - end) (1 - cos(pi k / over)) / 2, the changes until the steps 2 m and m
+    have the ratio 2 (1 + cos(pi m / over)); m is as large as the round allows, for its digits.
+    """
+    steps, middle = len(factors), (len(factors) - 1) // 2
+    if middle == 0 or _close([factors[middle]], [1]):
+        return
+    cosine = (1 - factors[2 * middle]) / (1 - factors[middle]) / 2 - 1
+    if not -1 < cosine < 1:
+        return
+    over = round(math.pi * middle / math.acos(cosine))
+    if steps <= over <= LONGEST * steps:
+        share = (1 + math.cos(math.pi * middle / over)) / 2
+        end = (factors[middle] - share) / (1 - share)
+        yield from _ending(Cosine, None if over == steps else over, end)
 
 
 def _ending(kind: type[Linear | Cosine], over: int | None, end: float) -> Iterator[Schedule]:

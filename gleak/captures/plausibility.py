@@ -17,20 +17,53 @@ from gleak.optimizers.sgd import SGD
 
 NEAR = 0.02
 """Largest relative difference of magnitudes, and of rates, that count as one."""
+FREEZE = "freeze them where the model is built, too (requires_grad_(False)), and import again"
+"""What to do if parameters were frozen in the training only."""
 SHARE = 0.9
 """Share of an update's values from which their common magnitude is no coincidence."""
 
 
 def doubt(protocol: Protocol, update: Mapping[str, np.ndarray]) -> str | None:
+    """Return why an update may not be of the training and model that are given, or None.
+
+    The training is doubted before the model: it is contradicted, while units that no sample
+    activates are no less possible than frozen parameters.
+
+    Args:
+        protocol: training as given.
+        update: by parameter, Shape (V, R, *shape).
+    """
+    contradicted = _contradiction(protocol, update) if protocol.content == "difference" else None
+    zeros = ", ".join(unmoved(update))
+    still = (
+        f"the update of {zeros} is zero in all clients, and attacks take that as observed; if the "
+        f"training froze them, {FREEZE}"
+    )
+    return "; ".join(filter(None, (contradicted, zeros and still))) or None
+
+
+def unmoved(update: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the parameters of layers whose updates are zero in all clients; none if all are.
+
+    Of a layer that moves, a parameter may change by less than its rounding, such as a bias before
+    batch normalisation; so it is not counted.
+    """
+    moving = {_layer_of(name) for name, value in update.items() if value.any()}
+    return [name for name in update if _layer_of(name) not in moving] if moving else []
+
+
+def _layer_of(parameter: str) -> str:
+    return parameter.rpartition(".")[0]
+
+
+def _contradiction(protocol: Protocol, update: Mapping[str, np.ndarray]) -> str | None:
     """Return why an update cannot be of the training that is given, or None.
 
     Of one step of Adam or AdamW from a state of zeros all values have the learning rate as their
     magnitude, but for gradients near zero. Of more steps, and of Adagrad, RMSprop and a gradient
     that is clipped, a learning rate and the number of steps bound the values.
 
-    Args:
-        protocol: training as given; of differences of weights.
-        update: by parameter, Shape (V, R, *shape).
+    The update is a difference of weights.
     """
     values = np.concatenate([value.ravel() for value in update.values()])
     sizes = np.abs(values[values != 0])

@@ -48,6 +48,8 @@ RECORDED = (
     "state",
 )
 """Fields of a client that the metadata of its file may have."""
+BOUNDS = ("clip_norm", "clip_value")
+"""Fields that are recorded of clients whose gradients have reached a bound only."""
 Arrays = dict[str, np.ndarray]
 CLIENT, TRUTH, KEPT, SUFFIX = "client-", "truth-", "state-", ".safetensors"
 ROUND = "round-"
@@ -142,17 +144,22 @@ def rounds_in(folder: Path) -> dict[int, RoundFolder]:
 
 
 def recorded_fields(clients: Sequence[Path]) -> dict[str, str]:
-    """Return the fields that the clients' state dicts contain, as text, equal for all of them."""
+    """Return the fields that the clients' state dicts contain, as text, equal for all of them.
+
+    A bound that some clients' gradients have reached is that of all.
+    """
     fields = _fields(clients[0])
     for path in clients[1:]:
         others = _fields(path)
-        for name in fields.keys() | others.keys():
+        bounds = [name for name in BOUNDS if (name in fields) != (name in others)]
+        for name in (fields.keys() | others.keys()) - {*bounds}:
             if fields.get(name) != others.get(name):
                 raise ArtifactError(
                     f"{path}: {name} is {others.get(name)}, but {fields.get(name)} in "
                     f"{clients[0].name}; the clients of a capture have equal fields: import those "
                     "that have with --before and --after, others as another capture"
                 )
+        fields = {**others, **fields}
     return fields
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.captures.kept_state import training_before
+from gleak.captures.plausibility import unmoved
 from gleak.captures.round_folder import State, described, is_dense, read_state
 from gleak.clients.fedavg import CapturedUpdates
 from gleak.clients.local_training import LocalTraining
@@ -73,6 +74,7 @@ class UpdateComparison:
             is given, the one with the smallest error first.
         state_known: False if the optimisers began with a state that is not known.
         causes: if they differ, what changes the first client's update at random.
+        unmoved: parameters of layers whose captured updates are zero, and not the computed ones.
     """
 
     errors: tuple[float, ...]
@@ -80,6 +82,7 @@ class UpdateComparison:
     fits: tuple[Fit, ...] = ()
     state_known: bool = True
     causes: tuple[Cause, ...] = ()
+    unmoved: tuple[str, ...] = ()
 
     @property
     def error(self) -> float:
@@ -177,7 +180,8 @@ def compare_updates(
     """Compare captured updates with those computed from the true samples.
 
     Stochastic layers are made deterministic, and batch normalisation is in the clients' mode. If
-    the updates differ, learning rates are fitted for the given optimiser and for `CANDIDATES`.
+    the updates differ, learning rates are fitted for the given optimiser and for `CANDIDATES`, but
+    not if parameters did not move, which explains it.
 
     Args:
         client: spec of the clients.
@@ -193,12 +197,14 @@ def compare_updates(
         {name: torch.from_numpy(value[victim]) for name, value in update.items()}
         for victim in range(len(truth.inputs))
     ]
+    states = kept if client.state == "kept" else ()
+    before = [training_before(client, network, read_state(path), path) for path in states]
+    computed = _computed(client, network, truth, before)
+    still = [name for name in unmoved(update) if any(one[name].any() for one in computed)]
+    found = replace(_compare(captured, computed), unmoved=tuple(still))
     if client.state == "kept":
-        before = [training_before(client, network, read_state(path), path) for path in kept]
-        found = _compare(captured, _computed(client, network, truth, before))
         return replace(found, state_known=bool(kept))
-    found = _compare(captured, _computed(client, network, truth))
-    if found.agrees:
+    if found.agrees or still:
         return found
     found = replace(found, causes=random_causes(client, network, truth))
     if client.protocol.content == "gradient":

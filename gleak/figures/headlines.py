@@ -169,8 +169,8 @@ def _overview(tables: Sequence[pd.DataFrame]) -> Iterator[str]:
     yield (
         "The headline claims of each paper, judged on recorded runs on [parts of the data]"
         "(index.md) ([how](../guide/verdicts.md)). *Ours* is the rate, median or difference that a "
-        "claim is about, with its 95% interval; *protocol* says what was changed of the paper's, as "
-        "we read it, but for the data. "
+        "claim is about, with its 95% interval; *protocol* says what was changed of the paper's, "
+        "as we read it, but for the data. "
         "This page and the records are written by `gleak results`."
     )
     counts = [

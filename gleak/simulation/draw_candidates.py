@@ -174,7 +174,8 @@ def _first_unlike(
         known: samples, Shape (K, *shape).
         count: largest number of positions.
     """
-    seen, kept = {*digests_of(known)}, []
+    seen = {*digests_of(known)}
+    kept: list[int] = []
     for position in order:
         if len(kept) >= count:
             break

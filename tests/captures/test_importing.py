@@ -430,3 +430,38 @@ def test_whatever_the_protocol_its_cell_is_read_back_from_its_path(
 def test_gradients_need_no_learning_rate() -> None:
     cell = captured_cell("hand", "digits", "lenet", batch_size="4", sends="gradient")
     assert cell.client.protocol.content == "gradient"
+
+
+def freeze_elsewhere(elsewhere: Elsewhere, *names: str) -> None:
+    """Undo the training of layers, which the model's function does not freeze."""
+    before = load_file(elsewhere.files.before)
+    for file in elsewhere.files.sent:
+        elsewhere.spoil(file, lambda state: state | {name: before[name] for name in names})
+
+
+def test_without_truth_layers_that_the_training_froze_are_named(
+    elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    freeze_elsewhere(elsewhere, "0.weight", "0.bias")
+    cell = elsewhere.cell()
+    capture = imported(cell, replace(elsewhere.files, truth=()), tmp_path)
+    assert not capture.agrees
+    assert (capture.folder / "update.h5").is_file()
+    text = describe_capture(cell, capture, Path("out"), {})
+    assert "warning: the update of 0.weight, 0.bias is zero in all clients" in text
+
+
+@pytest.mark.parametrize(("layer", "agrees"), [("0", True), ("7", False)])
+def test_with_truth_layers_that_the_training_froze_are_the_first_cause(
+    elsewhere: Elsewhere, tmp_path: Path, layer: str, agrees: bool
+) -> None:
+    """They are named even if their share of the update is small."""
+    names = f"{layer}.weight", f"{layer}.bias"
+    freeze_elsewhere(elsewhere, *names)
+    cell = elsewhere.cell()
+    capture = imported(cell, elsewhere.files, tmp_path)
+    assert (capture.comparison.unmoved, capture.agrees) == (names, agrees)
+    text = describe_capture(cell, capture, Path("out"), {})
+    before = "\nwarning: " if agrees else "of their norm: "
+    assert f"{before}{', '.join(names)} did not move in any update" in text
+    assert "requires_grad_(False)" in text

@@ -265,3 +265,97 @@ def test_what_is_captured_is_open_to_its_owner_alone(
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     names = ("before", "client-0", "truth-0")
     assert modes == {f"{name}.safetensors": 0o600 for name in names}
+
+
+def test_scaling_of_the_gradient_is_no_clipping(
+    model: nn.Module, truth: Truth, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Gradients of three batches are added and divided, in rounds of one step and of several."""
+    for steps in (1, 3):
+        optimizer, folder = sgd(model), tmp_path / str(steps)
+        with gleak.capture(model, optimizer, folder):
+            for _ in range(steps):
+                optimizer.zero_grad()
+                for inputs, label in zip(truth[0].split(1), truth[1].split(1), strict=True):
+                    functional.cross_entropy(model(inputs), label).backward()
+                for value in model.parameters():
+                    assert value.grad is not None
+                    value.grad /= 3
+                optimizer.step()
+        fields = recorded_fields(RoundFolder(folder).files().sent)
+        assert fields == {"local_steps": str(steps), "local_lr": "0.1"}
+    assert "the gradient was changed" not in caplog.text
+
+
+SCALED: dict[str, tuple[Change | None, dict[str, str]]] = {
+    "alone": (None, {}),
+    "norm": (lambda each: clip_grad_norm_(each.parameters(), 0.123), {"clip_norm": "0.123"}),
+    "values": (lambda each: clip_grad_value_(each.parameters(), 4e-3), {"clip_value": "4e-3"}),
+    "seldom": (lambda each: clip_grad_norm_(each.parameters(), 2), {"clip_norm": "2"}),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_clipping_is_seen_where_the_loss_is_scaled(
+    name: str, model: nn.Module, truth: Truth, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By torch's own scaler; clipping that some steps only have is not hidden by the others."""
+    change, expected = SCALED[name]
+    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    with gleak.capture(model, optimizer, tmp_path):
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(truth[0]), truth[1]) * (1 if step else 3)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            if change:
+                change(model)
+            scaler.step(optimizer)
+            scaler.update()
+    fields = recorded_fields(RoundFolder(tmp_path).files().sent)
+    assert fields == {"local_steps": "3", "local_lr": "0.1", **expected}
+    assert "the gradient was changed" not in caplog.text
+
+
+WRAPPED: list[Callable[[nn.Module], Any]] = [
+    nn.DataParallel,
+    lambda model: torch.compile(model, backend="eager"),
+]
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_of_a_wrapped_model_the_network_inside_is_captured(
+    wrapped: Callable[[nn.Module], nn.Module], model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    names, outer = model.state_dict().keys(), wrapped(model)
+    optimizer = sgd(outer)
+    with gleak.capture(outer, optimizer, tmp_path / "round", truth=truth):
+        train(model, optimizer, truth)
+    files = RoundFolder(tmp_path / "round").files()
+    assert load_file(files.before).keys() == load_file(files.sent[0]).keys() == names
+    fields = recorded_fields(files.sent)
+    specs = ("mine", "digits+size=8", "lenet+width=4")
+    cell = captured_cell(*specs, sends="weights", victims=1, **fields)
+    captures = Captures(tmp_path / "captures")
+    capture = import_capture(cell.upto("defense"), files, captures, tmp_path)
+    assert capture.comparison is not None
+    assert capture.comparison.error < 1e-5
+
+
+def test_layers_of_batch_normalisation_in_several_modes_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a backbone in evaluation mode with a new head; what is given is recorded."""
+    layers = nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 4), nn.BatchNorm1d(4)
+    model = nn.Sequential(*layers)
+    model[1].eval()
+    samples = torch.rand(SAMPLES, *SHAPE), torch.tensor([0, 1, 2])
+    for given in ({}, {"batch_norm": "training"}):
+        caplog.clear()
+        optimizer, folder = sgd(model), tmp_path / str(len(given))
+        with gleak.capture(model, optimizer, folder, **given):
+            train(model, optimizer, samples)
+        fields = recorded_fields(RoundFolder(folder).files().sent)
+        assert fields.get("batch_norm") == given.get("batch_norm")
+        warned = "1 of 2 layers of batch normalisation were in training mode" in caplog.text
+        assert warned == (not given)

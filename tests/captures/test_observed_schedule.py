@@ -11,6 +11,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim import lr_scheduler as schedulers
 
 from gleak.captures.observed_schedule import schedule_of
+from gleak.optimizers.schedules import Constant, Cosine, Linear, Schedule, Step
 
 STEPS = 10
 KNOWN: dict[str, Callable[[Optimizer], Any]] = {
@@ -48,3 +49,34 @@ def test_rates_of_torch_are_given_by_a_schedule(text: str) -> None:
 def test_one_rate_is_constant() -> None:
     rate, schedule = schedule_of([0.3])
     assert (rate, str(schedule)) == (0.3, "constant")
+
+
+def test_many_rates_without_a_name_are_compared_with_few_schedules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a schedule that looks like a cosine at first; counted, not timed."""
+    counted: list[str] = []
+
+    def counting(kind: type[Schedule]) -> None:
+        factors = kind.factors
+
+        def count(self: Schedule, steps: int) -> list[float]:
+            counted.append(kind.__name__)
+            return factors(self, steps)
+
+        monkeypatch.setattr(kind, "factors", count)
+
+    for kind in (Constant, Cosine, Linear, Step):
+        counting(kind)
+    rates = [*Cosine(end=0.1, over=20_000).factors(4_999), 0.3]
+    counted.clear()
+    _, schedule = schedule_of(rates)
+    assert schedule.name == "listed"
+    assert len(counted) <= 6
+
+
+@pytest.mark.parametrize("over", [3, 4, 59, 60])
+def test_three_rates_of_a_longer_cosine_give_its_duration(over: int) -> None:
+    for end in (0.0, 0.3):
+        expected = Cosine(end=end, over=None if over == 3 else over)
+        assert schedule_of(expected.factors(3)) == (1.0, expected)

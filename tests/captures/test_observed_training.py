@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.module import _has_any_global_hook
 
 from gleak.captures.observed_training import ObservedTraining, observed
 from gleak.captures.round_folder import read_state
@@ -160,3 +161,137 @@ def test_a_block_that_fails_leaves_no_hooks() -> None:
         raise ZeroDivisionError
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), *samples(), size=8)
     assert not seen.rates
+
+
+class Parts(nn.Module):
+    """Network whose parts a training calls one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5))
+        self.head = nn.Linear(5, 3)
+
+
+def test_samples_are_counted_where_the_network_begins(tmp_path: Path) -> None:
+    model, loss, (inputs, labels) = Parts(), nn.CrossEntropyLoss(), samples()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observed(to_intensity) as seen:
+        for x, y in zip(inputs.split(4), labels.split(4), strict=True):
+            loss(model.head(model.body(x)), y).backward()
+            optimizer.step()
+    fields = seen.fields()
+    assert (fields["batch_size"], fields["mini_batch"]) == ("8", "4")
+    assert fields["batch_norm"] == "training"
+    assert seen.has_samples
+    seen.write_samples(tmp_path / "truth")
+    torch.testing.assert_close(2 * read_state(tmp_path / "truth")["inputs"] - 1, inputs)
+
+
+def test_what_a_teacher_takes_is_not_counted() -> None:
+    """With its gradients enabled, and after the network; its layers' modes are its own."""
+    model, teacher, loss = network(), Parts(), nn.CrossEntropyLoss()
+    teacher = nn.Sequential(teacher.body, teacher.head)
+    inputs, labels = samples()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    train(model, optimizer, inputs, labels, size=8)
+    with observed(to_intensity) as seen:
+        output = model(inputs)
+        (loss(output, labels) + (output - teacher(inputs)).square().mean()).backward()
+        optimizer.step()
+    fields = seen.fields()
+    assert (fields["batch_size"], fields["mini_batch"], fields["state"]) == ("8", "8", "kept")
+    assert "batch_norm" not in fields
+    assert seen.has_samples
+    assert seen.state is not None
+    assert "1.weight.momentum_buffer" in seen.state
+
+
+def test_other_numbers_of_labels_than_of_samples_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, loss, (inputs, labels) = network(), nn.CrossEntropyLoss(), samples()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observed(to_intensity) as seen:
+        train(model, optimizer, inputs, labels, size=4)
+        model(inputs)
+        loss(model(inputs), labels).backward()
+        optimizer.step()
+    assert not seen.fields().keys() & {"batch_size", "mini_batch"}
+    assert not seen.has_samples
+    assert "in 1 of 3 steps there were other numbers of samples than of labels" in caplog.text
+    assert "first 16 samples and 8 labels" in caplog.text
+
+
+@pytest.mark.parametrize("kept", [None, to_intensity])
+def test_the_mode_of_batch_normalisation_is_recorded(
+    kept: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With samples or without, of which nothing is seen then."""
+    layers = nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 5), nn.BatchNorm1d(5)
+    found = []
+    for modes in ((True, True), (False, False), (False, True)):
+        model = nn.Sequential(*layers, nn.Linear(5, 3))
+        for layer, mode in zip((model[1], model[3]), modes, strict=True):
+            layer.train(mode)
+        with observed(kept) as seen:
+            train(model, torch.optim.SGD(model.parameters(), lr=0.1), *samples(), size=4)
+        found.append(seen.fields().get("batch_norm"))
+        assert bool(seen.sizes) == (kept is not None)
+        assert ("1 of 2 layers of batch norm" in caplog.text) == (modes[0] != modes[1])
+    assert found == ["training", None, None]
+
+
+def test_without_samples_modules_are_seen_until_the_first_step_only() -> None:
+    model, (inputs, labels) = network(), samples()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert not _has_any_global_hook()
+    with observed():
+        assert _has_any_global_hook()
+        train(model, optimizer, inputs, labels, size=8)
+        assert not _has_any_global_hook()
+    assert not any(value._post_accumulate_grad_hooks for value in model.parameters())
+
+
+def clipped(model: nn.Module, steps: int) -> dict[str, str]:
+    """Train a model with clipping of the norm, and return what is recorded of it."""
+    (inputs, labels), loss = samples(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observed() as seen:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss(model(inputs), labels).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.125)
+            optimizer.step()
+    return seen.fields()
+
+
+def test_clipping_is_recorded_from_the_second_step_on() -> None:
+    """Before the first one the parameters of its optimiser are not known."""
+    assert clipped(network(), steps=3) == {
+        "local_steps": "3",
+        "local_lr": "0.1",
+        "clip_norm": "0.125",
+    }
+    assert clipped(network(), steps=1) == {"local_steps": "1", "local_lr": "0.1"}
+
+
+def test_frozen_parameters_of_an_optimizer_are_left_out() -> None:
+    model = network()
+    model[1].requires_grad_(False)
+    assert clipped(model, steps=2)["clip_norm"] == "0.125"
+
+
+def test_gradients_that_were_changed_otherwise_are_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, (inputs, labels) = network(), samples()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observed() as seen:
+        for _ in range(3):
+            functional.cross_entropy(model(inputs), labels).backward()
+            for value in model.parameters():
+                assert value.grad is not None
+                value.grad += torch.rand_like(value)
+            optimizer.step()
+    assert not seen.fields().keys() & {"clip_norm", "clip_value"}
+    assert "in 2 of 2 steps the gradient was changed" in caplog.text

@@ -79,3 +79,39 @@ def test_clipped_steps_bound_the_norm() -> None:
 
 def test_of_a_state_that_was_kept_nothing_is_known() -> None:
     assert doubt(protocol("adam", 1, RATE / 100, state="kept"), update_of("adam", 1)) is None
+
+
+def still(update: dict[str, np.ndarray], *names: str) -> dict[str, np.ndarray]:
+    return {name: 0 * value if name in names else value for name, value in update.items()}
+
+
+@pytest.mark.parametrize("fields", [{}, {"state": "kept"}])
+def test_a_layer_that_does_not_move_is_named(fields: dict[str, object]) -> None:
+    """It is frozen, or no sample activates its units."""
+    given = protocol("sgd", 3, **fields)
+    message = doubt(given, still(update_of("sgd", 3), "0.weight", "0.bias"))
+    assert message is not None
+    assert message.startswith("the update of 0.weight, 0.bias is zero in all clients")
+    assert "requires_grad_(False)" in message
+
+
+def test_a_layer_that_does_not_move_is_named_of_gradients() -> None:
+    message = doubt(Protocol(content="gradient"), still(update_of("sgd", 1), "2.weight", "2.bias"))
+    assert message is not None and message.startswith("the update of 2.weight, 2.bias is zero")
+
+
+def test_a_bias_that_moves_less_than_its_rounding_is_not_named() -> None:
+    assert doubt(protocol("sgd", 3), still(update_of("sgd", 3), "0.bias")) is None
+
+
+def test_a_layer_that_one_client_moves_is_not_named() -> None:
+    update = update_of("sgd", 3)
+    both = still(update, "0.weight", "0.bias")
+    clients = {name: np.concatenate([update[name], both[name]]) for name in update}
+    assert doubt(protocol("sgd", 3), clients) is None
+
+
+def test_what_contradicts_the_training_is_named_before_layers_that_do_not_move() -> None:
+    message = doubt(protocol("sgd", 1, 0.1), still(update_of("adam", 1), "0.weight", "0.bias"))
+    assert message is not None
+    assert 0 < message.index("--optimizer adam") < message.index("the update of 0.weight, 0.bias")

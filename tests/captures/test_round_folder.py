@@ -53,6 +53,14 @@ def test_fields_are_recorded_and_clients_with_others_are_named(tmp_path: Path) -
         recorded_fields([paths[0], cosine])
 
 
+def test_a_bound_that_one_client_has_reached_is_that_of_all(tmp_path: Path) -> None:
+    bounds: list[dict[str, str]] = [{}, {"clip_norm": "1"}, {}, {"clip_norm": "2"}]
+    paths = [client(tmp_path, str(n), local_lr="0.1", **each) for n, each in enumerate(bounds)]
+    assert recorded_fields(paths[:3]) == {"local_lr": "0.1", "clip_norm": "1"}
+    with pytest.raises(ArtifactError, match=r"client-3\.safetensors: clip_norm is 2, but 1"):
+        recorded_fields(paths)
+
+
 @pytest.mark.parametrize("shape", [(3,), (1, 5, 7), (3, 32, 32)])
 def test_samples_of_steps_are_one_array_for_every_reader(
     tmp_path: Path, shape: tuple[int, ...]

@@ -45,7 +45,7 @@ rule draw:
         **resources("draw"),
     params:
         figure=lambda w: to_json(figure_spec(w).resolved()),
-        source=lambda w: source_of("draw", [figure_spec(w), *shown_metrics(w)]),
+        source=lambda w: source_of("draw", [figure_spec(w)]),
         caption=lambda w: planned(w.study, w.scale).caption(w.figure, w.scale),
     script:
         "../workflow_scripts/draw.py"
@@ -81,6 +81,6 @@ rule judge:
     resources:
         **resources("judge"),
     params:
-        source=lambda w: source_of("judge", shown_metrics(w)),
+        source=lambda w: source_of("judge", claimed_metrics(w)),
     script:
         "../workflow_scripts/judge.py"

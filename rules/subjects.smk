@@ -8,6 +8,7 @@ from gleak.captures.locations import PRIVATE as CAPTURED_TRUTH
 from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
 from gleak.captures.locations import Captures
 from gleak.data.prepare import check_source
+from gleak.studies.axis_labels import read_metric
 from gleak.studies.cell import SCORED_BY
 from gleak.metrics.base import metrics_of
 
@@ -142,9 +143,9 @@ def study_named(name, scale=SETTINGS.scale):
     return checked(lambda: load_study(file_of_study(name), [scale]).at(scale))
 
 
-def shown_metrics(wildcards):
-    """Return the metrics of a study's figures and claims."""
-    return {metric for _, metric in study_of(wildcards).shown_metrics(wildcards.scale)}
+def claimed_metrics(wildcards):
+    """Return the metrics of a study's claims."""
+    return [read_metric(claim.metric) for claim in study_of(wildcards).claims(wildcards.scale)]
 
 
 def study_file(wildcards):

@@ -13,7 +13,7 @@ from pydantic import Field
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec, build_spec, parameter
 from gleak.knowledge.base import Pretraining
-from gleak.studies.axis_labels import Axis, AxisLabels, check_axis, is_control
+from gleak.studies.axis_labels import Axis, AxisLabels, check_axis, is_control, read_metric
 from gleak.studies.cell import Cell
 from gleak.studies.gates import Gates
 
@@ -165,6 +165,11 @@ class GridFigure(FigureSpec):
     @abstractmethod
     def used_axes(self) -> Sequence[str]:
         """Axes that distinguish its cells."""
+
+    @property
+    def modules(self) -> frozenset[str]:
+        metrics = map(read_metric, self.used_metrics)
+        return super().modules.union(*(metric.modules for metric in metrics))
 
     def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         for metric in self.used_metrics:

@@ -156,17 +156,12 @@ class Study:
         instead = self.metrics.get(scale, {})
         return [claim.at(scale, instead) for claim in self.expectations]
 
-    def shown_metrics(self, scale: str) -> set[tuple[str, MetricSpec]]:
-        """Return the metrics of the figures and claims at a scale, each with its grid's name."""
-        figures = [self.figure(name, scale) for name in self.figures]
-        shown = _shown_metrics(figures, self.claims(scale))
-        return {(name, read_metric(text)) for name, text in shown}
-
     def asked_metrics(self, scale: str) -> dict[Cell, set[MetricSpec]]:
         """Return the metrics that the figures and claims need of each cell at a scale."""
+        figures = [self.figure(name, scale) for name in self.figures]
         asked: dict[Cell, set[MetricSpec]] = defaultdict(set)
-        for name, metric in self.shown_metrics(scale):
-            grid = self.grids[name][scale]
+        for name, text in set(_shown_metrics(figures, self.claims(scale))):
+            grid, metric = self.grids[name][scale], read_metric(text)
             for cell in (*grid.repeated, *grid.truths):
                 asked[cell].add(metric)
         return asked

@@ -86,6 +86,19 @@ ROUNDS: dict[str, tuple[Callable[..., Optimizer], Callable[..., Any] | None, Cha
 }
 
 
+def replayed(folder: Path) -> dict[str, str]:
+    """What was recorded in a folder's round, from whose true samples the update follows."""
+    files = RoundFolder(folder / "round").files()
+    fields = recorded_fields(files.sent)
+    specs = ("mine", "digits+size=8", "lenet+width=4")
+    cell = captured_cell(*specs, sends="weights", victims=1, **fields)
+    captures = Captures(folder / "captures")
+    capture = import_capture(cell.upto("defense"), files, captures, folder)
+    assert capture.comparison is not None
+    assert capture.comparison.error < 1e-5
+    return fields
+
+
 @pytest.mark.parametrize("name", ROUNDS)
 def test_a_round_of_any_optimizer_is_repeated_by_what_was_seen(
     name: str, model: nn.Module, truth: Truth, tmp_path: Path
@@ -103,15 +116,7 @@ def test_a_round_of_any_optimizer_is_repeated_by_what_was_seen(
             optimizer.step()
             if scheduler:
                 scheduler.step()
-    files = RoundFolder(tmp_path / "round").files()
-    fields = recorded_fields(files.sent)
-    assert fields["optimizer"] == name
-    specs = ("mine", "digits+size=8", "lenet+width=4")
-    cell = captured_cell(*specs, sends="weights", victims=1, **fields)
-    captures = Captures(tmp_path / "captures")
-    capture = import_capture(cell.upto("defense"), files, captures, tmp_path)
-    assert capture.comparison is not None
-    assert capture.comparison.error < 1e-5
+    assert replayed(tmp_path)["optimizer"] == name
 
 
 def test_what_was_clipped_is_seen_to_its_bound(
@@ -333,13 +338,7 @@ def test_of_a_wrapped_model_the_network_inside_is_captured(
         train(model, optimizer, truth)
     files = RoundFolder(tmp_path / "round").files()
     assert load_file(files.before).keys() == load_file(files.sent[0]).keys() == names
-    fields = recorded_fields(files.sent)
-    specs = ("mine", "digits+size=8", "lenet+width=4")
-    cell = captured_cell(*specs, sends="weights", victims=1, **fields)
-    captures = Captures(tmp_path / "captures")
-    capture = import_capture(cell.upto("defense"), files, captures, tmp_path)
-    assert capture.comparison is not None
-    assert capture.comparison.error < 1e-5
+    replayed(tmp_path)
 
 
 def test_layers_of_batch_normalisation_in_several_modes_are_a_warning(

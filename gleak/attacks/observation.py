@@ -49,6 +49,10 @@ class Observation:
             signs), the code; see `gleak.attacks.matching.distances.QuantisationCell`.
         bases: for each parameter that was sent as a product of matrices, an orthonormal basis of
             the columns of the first; Shape (V, R, rows, K). On the device of the update.
+        received: the server's estimate before `gleak.attacks.observed_direction.as_gradient`
+            changed it, like ``update``; empty if it is the same.
+        trained: how the clients trained, where ``protocol`` is that of the gradients; None: the
+            same.
     """
 
     update: dict[str, torch.Tensor]
@@ -70,6 +74,8 @@ class Observation:
     verified_methods: dict[str, Any] = field(default_factory=dict)
     cells: Mapping[str, Any] = field(default_factory=dict)
     bases: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    received: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    trained: Protocol | None = None
 
     @property
     def victims(self) -> int:
@@ -118,6 +124,7 @@ class Observation:
             sent={name: value[index].to(device) for name, value in self.sent.items()},
             cells={name: cell.at(index).to(device) for name, cell in self.cells.items()},
             bases={name: value[index].to(device) for name, value in self.bases.items()},
+            received={name: value[index].to(device) for name, value in self.received.items()},
             model=model,
             seed=self.seed + number,
             protocol=replace(self.protocol, epochs=1),
@@ -136,6 +143,7 @@ class Observation:
             sent={name: value[rows] for name, value in self.sent.items()},
             cells={name: cell.at(rows) for name, cell in self.cells.items()},
             bases={name: value[rows] for name, value in self.bases.items()},
+            received={name: value[rows] for name, value in self.received.items()},
             granted={name: value[rows] for name, value in self.granted.items()},
             victim_ids=self.victim_ids[rows],
             cell_victims=self.total_victims,

@@ -23,6 +23,8 @@ LEAST_SIZE = 0.5
 def as_gradient(observed: Observation) -> Observation:
     """Return the observation with gradients in place of the directions of steps, where possible.
 
+    What was received, and how the clients trained, are kept beside them.
+
     Directions of linear training are converted by `without_decay`. Momentum of earlier steps on the
     same samples is nearly a multiple of their gradient: after a step from an unknown state this is
     known up to a factor, as is one whose norm was clipped. Of other optimisers one step from a
@@ -30,6 +32,13 @@ def as_gradient(observed: Observation) -> Observation:
     have been clipped to a norm; all others are converted by `of_signs`, unless they were sent as
     products of matrices.
     """
+    found = _as_gradient(observed)
+    if found is observed:
+        return observed
+    return replace(found, received=observed.update, trained=observed.protocol)
+
+
+def _as_gradient(observed: Observation) -> Observation:
     protocol = observed.protocol
     if protocol.optimizer.linear:
         unknown = protocol.shows_gradient and protocol.clip_norm is not None
@@ -51,7 +60,7 @@ def _of_unknown_factor(observed: Observation) -> Observation:
     protocol = observed.protocol
     stated = replace(protocol, clipping=protocol.clipping or "update")
     if protocol.state is None:
-        return as_gradient(replace(observed, protocol=replace(stated, clip_norm=None)))
+        return _as_gradient(replace(observed, protocol=replace(stated, clip_norm=None)))
     one = stated.of_one_step() if protocol.local_steps == 1 else stated
     return replace(observed, protocol=one)
 

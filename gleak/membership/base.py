@@ -12,9 +12,12 @@ from gleak.artifacts.membership import CandidateSamples
 from gleak.attacks.attacker import AttackerSpec
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
-from gleak.core.errors import ArtifactError
+from gleak.clients.fedavg import CapturedUpdates
+from gleak.clients.local_training import steps_of_epoch
+from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.spec import parameter
+from gleak.defenses.base import DefenseSpec
 from gleak.models.parameters import as_inputs
 
 CANDIDATES = "candidates"
@@ -116,6 +119,20 @@ class MembershipSpec(AttackerSpec):
         """Return the number of gradients of samples that are computed, for estimates."""
         rounds = client.rounds if self.rounds == "all" else 1
         return rounds * client.victims * self.candidates
+
+    def check_defense(self, client: ClientSpec, defense: DefenseSpec) -> None:
+        super().check_defense(client, defense)
+        protocol = client.protocol
+        if not isinstance(client, CapturedUpdates) or not protocol.drop_last:
+            return
+        left = protocol.batch_size % protocol.mini_batch
+        whole = steps_of_epoch(protocol, protocol.batch_size)
+        if left and (protocol.order is None or protocol.local_steps <= whole):
+            raise IncompatibleError(
+                f"membership {self}: {client} left out {left} of its samples (drop_last), and the "
+                "capture does not say which, so they would count as members; capture rounds whose "
+                "samples mini_batch divides, or import the used samples alone"
+            )
 
     def infer(self, observation: Observation, candidates: Candidates) -> np.ndarray:
         """Compute the evidence of each candidate over the rounds; Shape (V, K).

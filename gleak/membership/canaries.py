@@ -126,10 +126,22 @@ class Sent:
         updates: vectors in double precision, one for each round, Shape (V, R, M).
         noise_multipliers: of the local steps of the first run, Shape (S); None for defences of
             updates.
+        positions: of the samples that each round's steps take, Shape (V, R, B); None: all.
     """
 
     updates: np.ndarray
     noise_multipliers: np.ndarray | None
+    positions: np.ndarray | None
+
+    def uses(self, units: int, size: int) -> np.ndarray:
+        """Return which rounds use any sample of each unit, Shape (V, R, U).
+
+        Units are so many samples in a row (``size``), in the order of a client's samples.
+        """
+        used = np.full((*self.updates.shape[:2], units), self.positions is None)
+        if self.positions is not None:
+            np.put_along_axis(used, self.positions // size, True, axis=2)
+        return used
 
 
 def sent_updates(
@@ -154,4 +166,5 @@ def sent_updates(
     return Sent(
         np.concatenate(flat, axis=2).astype(np.float64),
         None if recorded is None else recorded[0],
+        observed.positions,
     )

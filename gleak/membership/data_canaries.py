@@ -13,7 +13,7 @@ from gleak.core.errors import IncompatibleError, error_context
 from gleak.core.registry import register
 from gleak.core.spec import changed
 from gleak.defenses.base import DefenseSpec
-from gleak.membership.canaries import RUNS, CanarySpec, Subject, sent_updates
+from gleak.membership.canaries import RUNS, CanarySpec, Sent, Subject, sent_updates
 from gleak.models.parameters import independent_copy
 from gleak.runtime.seeding import derived_seed, stream
 
@@ -29,7 +29,8 @@ class SampleCanarySpec(CanarySpec):
     test knows the batch, the canary, and with them what would be sent without noise in either case:
     it projects what was sent on the difference of the two, which is the likelihood ratio of
     Gaussian noise. Two samples are seldom as far apart as the worst case, so the bound says what is
-    lost about such samples, and lies below the accountant's.
+    lost about such samples, and lies below the accountant's. Where no step takes the canary
+    (``drop_last``), the run is no trial.
     """
 
     takes_samples: ClassVar[bool] = True
@@ -55,17 +56,23 @@ class SampleCanarySpec(CanarySpec):
             np.where(included.reshape(-1, *[1] * (one.ndim - 1)), one, other)
             for one, other in zip(present, absent, strict=True)
         )
-        noiseless, scores, recorded = subject.defense.noiseless, [], []
+        noiseless, scores, taken, recorded = subject.defense.noiseless, [], [], []
         send = _sender(subject, derived_seed(seed, "runs"))
         for start in range(0, self.trials, RUNS):
             rows = slice(start, start + RUNS)
-            with_it, without = (send(noiseless, batches, rows)[0] for batches in (present, absent))
-            sent, multipliers = send(subject.defense, (samples, labels), rows)
+            with_it, without = (
+                send(noiseless, batches, rows).updates for batches in (present, absent)
+            )
+            sent = send(subject.defense, (samples, labels), rows)
             middle, change = (with_it + without) / 2, with_it - without
-            scores.append(((sent - middle) * change).sum(axis=(1, 2)))
-            recorded.append(multipliers)
+            scores.append(((sent.updates - middle) * change).sum(axis=(1, 2)))
+            taken.append(sent.uses(subject.client.batch_size, 1)[:, :, 0].any(axis=1))
+            recorded.append(sent.noise_multipliers)
+        used = np.concatenate(taken)
         return AuditTrials(
-            score=np.concatenate(scores), present=included, noise_multipliers=recorded[0]
+            score=np.concatenate(scores)[used],
+            present=included[used],
+            noise_multipliers=recorded[0],
         )
 
     def _neighbours(self, subject: Subject, seed: int) -> tuple[Batches, Batches]:
@@ -90,23 +97,18 @@ class SampleCanarySpec(CanarySpec):
         return (changed_samples, changed_labels), (samples, own)
 
 
-def _sender(
-    subject: Subject, seed: int
-) -> Callable[[DefenseSpec, Batches, slice], tuple[np.ndarray, np.ndarray | None]]:
+def _sender(subject: Subject, seed: int) -> Callable[[DefenseSpec, Batches, slice], Sent]:
     """Return the function that runs some clients, each with the same random numbers every time."""
     assert subject.network is not None and subject.dataset is not None
     network = subject.network
     subject.client.check_network(network, subject.dataset.shape)
     subject.defense.check_network(network, subject.dataset.shape)
 
-    def send(
-        defense: DefenseSpec, batches: Batches, rows: slice
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def send(defense: DefenseSpec, batches: Batches, rows: slice) -> Sent:
         client = changed(subject.client, {"first": rows.start})
         run = client.run(independent_copy(network))
         inputs, labels = (values[rows] for values in batches)
-        sent = sent_updates(client, defense, run, inputs, labels, seed)
-        return sent.updates, sent.noise_multipliers
+        return sent_updates(client, defense, run, inputs, labels, seed)
 
     return send
 

@@ -42,6 +42,11 @@ class FedMIA(MembershipSpec):
                 f"membership {self} compares a client with the others of its round, and client "
                 f"{client} has {client.victims} victims; use victims={FEWEST_CLIENTS} or more"
             )
+        if client.repeats > 1:
+            raise IncompatibleError(
+                f"membership {self} compares a client with others that lack its samples, and "
+                f"{client.repeats} victims of client {client} have the same; leave out repeats"
+            )
 
     def evidence(self, observed: Observation, candidates: Candidates) -> torch.Tensor:
         if observed.victims < FEWEST_CLIENTS:

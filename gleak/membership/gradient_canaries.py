@@ -29,6 +29,11 @@ class GradientCanaries(CanarySpec):
     farthest apart: under ``fedcdp`` each sample, else each client. Canaries of one run are
     orthogonal, so that isotropic Gaussian noise is independent along them, and one run counts as
     that many trials. For other noise they may depend on each other: ``method=one_run`` allows it.
+    Of several rounds those count in which the canary took part, and a sample that no step takes
+    (``drop_last``) is no trial.
+
+    Training by others between two rounds is left out: it does not change the gradient of a linear
+    network.
 
     A canary is longer than the norms to which defences clip, and is cut to that norm by them. A
     defence that does not clip protects no canary of any length; what is measured is then the
@@ -54,10 +59,11 @@ class GradientCanaries(CanarySpec):
         units = protected_units(client, defense)
         random = stream(seed, "directions")
         directions = np.linalg.qr(random.normal(size=(self.values, units)))[0].T
-        runs = math.ceil(self.trials / units)
+        plain = self._sent(client, NoDefense(), directions, np.ones((1, units)), seed)
+        expected, taken = _projections(plain, directions, client)
+        runs = math.ceil(self.trials / taken.sum())
         present = stream(seed, "coins").random((runs, units)) < 0.5
         signs = np.where(present, 1.0, -1.0)
-        plain = self._sent(client, NoDefense(), directions, np.ones((1, units)), seed)
         chunks = [
             self._sent(
                 changed(client, {"first": start}),
@@ -68,11 +74,12 @@ class GradientCanaries(CanarySpec):
             )
             for start in range(0, runs, RUNS)
         ]
-        along = [one.updates.sum(axis=1) @ directions.T for one in (plain, *chunks)]
-        scores = np.concatenate(along[1:]) * np.sign(along[0])
+        found = [_projections(one, directions, client) for one in chunks]
+        along, used = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        scores = along * np.sign(expected.sum())
         return AuditTrials(
-            score=scores.ravel()[: self.trials],
-            present=present.ravel()[: self.trials],
+            score=scores[used][: self.trials],
+            present=present[used][: self.trials],
             noise_multipliers=chunks[0].noise_multipliers,
         )
 
@@ -88,13 +95,26 @@ class GradientCanaries(CanarySpec):
 
         The signs, Shape (V, U), say which.
         """
-        network = torch.nn.Linear(self.values, 1, bias=False)
+        network = torch.nn.utils.skip_init(torch.nn.Linear, self.values, 1, bias=False)
+        torch.nn.init.zeros_(network.weight)
         defense.check_network(network, (self.values,))
         samples = self.norm * signs[:, :, None] * directions
         inputs = np.repeat(samples, client.batch_size // len(directions), axis=1)
         number, size = inputs.shape[:2]
         labels = np.zeros((number, size), dtype=np.int64)
         return sent_updates(client, defense, network, inputs.astype(np.float32), labels, seed)
+
+
+def _projections(
+    sent: Sent, directions: np.ndarray, client: ClientSpec
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of updates along directions, over the rounds that use each, and which do.
+
+    Both Shape (V, U), of directions (U, M).
+    """
+    units = len(directions)
+    used = sent.uses(units, client.batch_size // units)
+    return ((sent.updates @ directions.T) * used).sum(axis=1), np.asarray(used.any(axis=1))
 
 
 def linear_client(client: ClientSpec) -> ClientSpec:
@@ -111,6 +131,8 @@ def linear_client(client: ClientSpec) -> ClientSpec:
         "repeats": 1,
         "first": 0,
     }
+    if "between" in type(client).model_fields:
+        plain["between"] = None
     one: ClientSpec = changed(client, plain)
     return one
 

@@ -68,22 +68,29 @@ def confidences(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _shadow(observed: Observation, candidates: Candidates, number: int) -> Tensors:
-    """Return the parameters after the round of a client that trains on references."""
-    protocol, size = observed.protocol, len(candidates.reference_inputs)
+    """Return the parameters after the round, if clients train on references; of a sum, the mean."""
+    protocol, size = observed.trained or observed.protocol, len(candidates.reference_inputs)
     if not size:
         raise IncompatibleError(
             "lira needs references for its shadow clients, and there is no sample of the train "
             "split that is neither a victim's nor a candidate; use gradient_cosine"
         )
-    steps = {name: getattr(protocol, name) for name in ("mini_batch", "local_steps", "order")}
-    protocol = replace(protocol.of_one_step(), **steps)
+    share = protocol.batch_size // (protocol.clients or 1)
+    if protocol.mini_batch == protocol.batch_size:
+        protocol = replace(protocol, mini_batch=share)
     network = independent_copy(observed.model)
     for name in observed.update:
         network.get_parameter(name).requires_grad_()
     with drawing_from(torch_stream(observed.seed, "shadow", number)):
         drawn = torch.randperm(size).repeat(-(-protocol.batch_size // size))[: protocol.batch_size]
-        batches = epoch_batches(protocol, len(drawn))
-        chosen = drawn.to(candidates.reference_labels.device)
-        inputs, labels = candidates.reference_inputs[chosen], candidates.reference_labels[chosen]
-        trained = descend(network, inputs, labels, batches, protocol).parameters
-    return {name: value.detach() for name, value in trained.items()}
+        clients = []
+        for chosen in drawn.to(candidates.reference_labels.device).split(share):
+            batches = epoch_batches(protocol, share)
+            inputs, labels = (
+                values[chosen]
+                for values in (candidates.reference_inputs, candidates.reference_labels)
+            )
+            clients.append(descend(network, inputs, labels, batches, protocol).parameters)
+    return {
+        name: torch.stack([one[name].detach() for one in clients]).mean(0) for name in clients[0]
+    }

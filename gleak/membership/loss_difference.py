@@ -40,14 +40,13 @@ class LossDifference(MembershipSpec):
 def parameters_after(observed: Observation, victim: int) -> Tensors:
     """Return the parameters of a victim's network after its local steps, by name.
 
-    Where the observation holds gradients in place of directions, one step of gradient descent along
-    them with the learning rate of all steps.
+    They are exact, but for what the defence changed.
     """
-    protocol = observed.protocol
+    protocol = observed.trained or observed.protocol
     rate = protocol.local_lr * sum(protocol.factors) / protocol.update_scale
     return {
         name: observed.model.get_parameter(name).detach() - rate * value[victim, 0].nan_to_num()
-        for name, value in observed.update.items()
+        for name, value in (observed.received or observed.update).items()
     }
 
 

@@ -31,10 +31,10 @@ def draw_candidates(
 ) -> None:
     """Draw each victim's candidates and write ``granted/candidates.h5`` and ``members.h5``.
 
-    The candidates of a victim are all samples of its update, and others from the same split, as the
-    client draws them, up to ``count`` in all. Which classes are in a batch is therefore a part of
-    what an update reveals. The others are samples that no victim has, as far as there are enough. A
-    sample that equals one of the victim's is none of its others.
+    The candidates of a victim are all samples that its steps take, and others from the same split,
+    as the client draws them, up to ``count`` in all. Which classes are in a batch is therefore a
+    part of what an update reveals. The others are samples that no victim has, as far as there are
+    enough. A sample that equals one of the victim's is none of its others.
 
     The references are at most `REFERENCES` samples of the train split, drawn at random; neither
     victims' samples nor candidates, nor copies of them.
@@ -121,7 +121,8 @@ def victims_samples(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the samples and labels of each victim's update, before augmentation, without repeats.
 
-    Of clients that are observed for several rounds, those of any of the rounds.
+    Of clients that are observed for several rounds, those of any of the rounds. Samples that no
+    step takes (``drop_last``) are left out.
     """
     chosen = []
     for victim, labels in enumerate(private.labels):

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Encoded
+from gleak.artifacts.protocol import Loss
 from gleak.clients.base import ClientSpec
 from gleak.clients.gradient_descent import LocalGradient, gradients
 from gleak.defenses.base import DefenseSpec, Memory, encode
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.models.differentiation import differentiable_kernels
-from gleak.models.parameters import as_inputs, broadcast_state, trained_parameters
+from gleak.models.parameters import Tensors, as_inputs, broadcast_state, trained_parameters
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.checkpointing import Journal
 from gleak.runtime.progress import Progress
@@ -78,7 +79,8 @@ class Observed:
     Args:
         update: by parameter, for all victims and rounds.
         broadcast: by parameter or buffer, Shape (R, *shape); None for one round.
-        positions: of the samples, Shape (V, R, B); None for one round.
+        positions: of the samples that the steps take, Shape (V, R, B), where one that is left out
+            is replaced by another; None for one round that takes all.
         noise_multipliers: see `LocalGradient`, Shape (V, S); None for defences of updates only.
         perturbations: see `perturbation`, Shape (V, R).
         sent_bytes: mean over the clients of a victim, Shape (V, R).
@@ -153,12 +155,13 @@ class Simulation:
                 rounds.append(_join(updates, axis=0))
         victims = self.victims
         accounts = [victim.gradient.noise_multipliers for victim in victims if victim.gradient]
-        positions = [torch.stack(victim.positions).numpy() for victim in victims]
+        positions = np.stack([self._taken(victim) for victim in victims])
+        takes_all = all(len(np.unique(own)) == self.client.batch_size for own in positions)
         names = broadcast[0] if several else {}
         return Observed(
             update=_join(rounds, axis=1),
             broadcast={name: np.stack([one[name] for one in broadcast]) for name in names} or None,
-            positions=np.stack(positions) if several else None,
+            positions=positions if several or not takes_all else None,
             noise_multipliers=np.array(accounts) if accounts else None,
             perturbations=np.array([victim.perturbations for victim in victims]),
             sent_bytes=np.array([victim.sent_bytes for victim in victims]),
@@ -176,6 +179,16 @@ class Simulation:
         training.fit(self.network, self.dataset, seed, Journal().part())
         for layer, mode in modes:
             layer.training = mode
+
+    def _taken(self, victim: Victim) -> np.ndarray:
+        """Return the positions of the samples that a victim's steps take, Shape (R, B)."""
+        taken: list[Tensor] = []
+        for number, positions in enumerate(victim.positions):
+            shares = split_among_clients(positions, self.defense.clients_per_update)
+            for member, share in enumerate(shares):
+                stream = self.streams.draw("client", victim.number, number, member)
+                taken.append(taken_samples(self.client, victim.inputs[share], share, stream))
+        return torch.cat(taken).view(len(victim.positions), -1).numpy()
 
     def _observe(self, victim: Victim, number: int) -> dict[str, Encoded]:
         positions = victim.positions[number].to(victim.labels.device)
@@ -224,6 +237,38 @@ class Simulation:
                 plain = self.client.compute(self.network, *samples)
         on_cpu = {name: value.detach().cpu() for name, value in plain.items()}
         return sent, self.defense.at_sent_norm(on_cpu)
+
+
+class TakenSamples(LocalGradient):
+    """Substitute for gradients that records the labels of each step's samples, Shape (B) each."""
+
+    def __init__(self) -> None:
+        self.noise_multipliers = []
+        self.labels: list[Tensor] = []
+
+    def __call__(
+        self, model: nn.Module, parameters: Tensors, inputs: Tensor, labels: Tensor, loss: Loss
+    ) -> tuple[Tensor, Tensors]:
+        self.labels.append(labels)
+        return inputs.new_zeros(()), {k: torch.zeros_like(v) for k, v in parameters.items()}
+
+
+def taken_samples(
+    client: ClientSpec, inputs: Tensor, positions: Tensor, stream: torch.Generator
+) -> Tensor:
+    """Return the positions of a client's samples, (B), where those that no step takes are replaced.
+
+    A mini-batch that is too small may be left out (``drop_last``), and there may be too few steps.
+    In place of such a sample is one that is taken. The stream is that of the client's update.
+    """
+    protocol = client.protocol
+    if protocol.mini_batch * protocol.local_steps >= len(positions) and not protocol.drop_last:
+        return positions
+    record, network = TakenSamples(), nn.utils.skip_init(nn.Linear, 1, 1, device=inputs.device)
+    with drawing_from(stream):
+        client.compute(network, inputs, positions, record)
+    taken = torch.cat(record.labels)
+    return torch.where(torch.isin(positions, taken), positions, taken[0])
 
 
 def _fed(client: ClientSpec, inputs: Tensor, stream: torch.Generator) -> Tensor:
@@ -292,7 +337,7 @@ def epoch_change(observed: Observed) -> np.ndarray | None:
     Returns:
         Shape (V); None for one round.
     """
-    if observed.positions is None:
+    if observed.positions is None or observed.positions.shape[1] == 1:
         return None
     decoded = [encoded.decode() for encoded in observed.update.values()]
     updates = np.concatenate([each.reshape(*each.shape[:2], -1) for each in decoded], axis=2)

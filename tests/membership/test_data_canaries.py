@@ -60,7 +60,7 @@ def test_scores_are_likelihood_ratios_of_gaussian_noise(subject, defense: str, s
     found = audit.test(given, 0)
     send = _sender(given, derived_seed(0, "runs"))
     batches = audit._neighbours(given, 0)
-    first, second = (send(given.defense.noiseless, one, slice(0, 100))[0] for one in batches)
+    first, second = (send(given.defense.noiseless, one, slice(0, 100)).updates for one in batches)
     lengths = np.linalg.norm(first - second, axis=(1, 2))
     signed = np.where(found.present, found.score, -found.score)
     assert scipy.stats.kstest((signed - lengths**2 / 2) / (lengths * std), "norm").pvalue > 1e-3
@@ -82,6 +82,13 @@ def test_neighbours_differ_in_the_first_sample_alone(subject):
     for sample, label in zip(present[0][:, 0], present[1][:, 0], strict=True):
         (place,) = np.flatnonzero((pixels == sample).all(axis=(1, 2, 3)))
         assert label != given.dataset.labels("test")[place]
+
+
+def test_a_canary_that_no_step_takes_is_no_trial(subject):
+    client = "fedavg+batch_size=3+mini_batch=2+drop_last=true+order=shuffled"
+    found = DataCanaries(trials=100).run(subject("none", client), 0)
+    np.testing.assert_array_equal(found.score > 0, found.present)
+    assert 50 < len(found.score) < 85
 
 
 def test_several_rounds_are_refused(subject):

@@ -19,8 +19,15 @@ def test_it_is_the_place_in_the_normal_distribution_of_the_others() -> None:
         assert found[row, column] == pytest.approx(place)
 
 
-def test_two_clients_are_too_few_to_compare() -> None:
+@pytest.mark.parametrize(
+    ("client", "fault"),
+    [
+        ("fedsgd+victims=2", "has 2 victims; use victims=3 or more"),
+        ("fedsgd+repeats=8", "8 victims of client fedsgd[+]repeats=8 have the same; leave out"),
+    ],
+)
+def test_clients_that_are_no_comparison_are_refused(client: str, fault: str) -> None:
     levels = {"dataset": "photos", "model": "lenet", "training": "untrained"}
-    levels |= {"crafting": "honest", "client": "fedsgd+victims=2", "defense": "none"}
-    with pytest.raises(IncompatibleError, match="has 2 victims; use victims=3 or more"):
+    levels |= {"crafting": "honest", "client": client, "defense": "none"}
+    with pytest.raises(IncompatibleError, match=fault):
         Cell.parse({**levels, "attack": "fedmia"})

@@ -33,6 +33,8 @@ CENTRAL = "flower_central_dp+clients=4+noise_multiplier=2"
 LOCAL = f"flower_local_dp+sensitivity=2+epsilon={math.sqrt(2 * math.log(1.25e5))}"
 CLIPPED = "dp+scaling=clip+sigma=none+noise_multiplier=2"
 PER_SAMPLE = "fedcdp+snr=none+sigma=2"
+EPOCHS = "epochs+batch_size=32+epochs=2+update_size=4"
+"""In each epoch a sample is in one of eight rounds."""
 FOUR_STEPS = "fedavg+batch_size=4+local_steps=4+local_lr=0.1"
 
 
@@ -42,6 +44,7 @@ FOUR_STEPS = "fedavg+batch_size=4+local_steps=4+local_lr=0.1"
         ("dp+sigma=2", BATCH, 1),
         (PER_SAMPLE, BATCH, 1),
         (CENTRAL, BATCH, 1),
+        ("fedcdp+snr=none+sigma=4", EPOCHS, math.sqrt(0.5)),
         pytest.param("dp+sigma=1+norm=0.5", BATCH, 1, marks=pytest.mark.slow),
         pytest.param(CLIPPED, f"{FOUR_STEPS}+sends=weights", 1, marks=pytest.mark.slow),
         pytest.param(
@@ -85,6 +88,33 @@ def test_equal_seeds_give_equal_audits_and_others_do_not():
     np.testing.assert_array_equal(first.score, again.score)
     np.testing.assert_array_equal(first.present, again.present)
     assert not np.array_equal(first.score, other.score)
+
+
+@pytest.mark.parametrize("order", ["fixed", "shuffled"])
+def test_samples_that_no_step_takes_are_no_trials(order: str):
+    client = f"fedavg+batch_size=7+mini_batch=4+drop_last=true+order={order}"
+    found = GradientCanaries(trials=200).test(subject("fedcdp+snr=none+sigma=0.01", client), 0)
+    np.testing.assert_array_equal(found.score > 0, found.present)
+    assert len(found.score) == 200
+
+
+def test_no_random_numbers_of_the_users_are_drawn():
+    client = "epochs+batch_size=4+mini_batch=2+local_steps=2+optimizer=sgd~weight_decay=0.5"
+    scores = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        scores.append(GradientCanaries(trials=100).test(subject("dp", client), 0).score)
+        assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(*scores)
+
+
+def test_training_by_others_does_not_change_what_canaries_show():
+    alone, with_others = (
+        GradientCanaries(trials=100).audit(subject("dp+sigma=2", f"epochs+epochs=2{others}"), 0)
+        for others in ("", "+between=central~epochs=1")
+    )
+    assert alone == with_others
 
 
 class HalfTheNoise(DifferentialPrivacy):

@@ -44,6 +44,18 @@ def test_candidates_that_do_not_fit_are_refused(
         type(candidates).of(replace(samples, **change), observation, "candidates.h5")
 
 
+@pytest.mark.parametrize(("steps", "order"), [(2, "fixed"), (1, "shuffled")])
+def test_captured_clients_that_left_samples_out_are_refused(steps: int, order: str) -> None:
+    text = f"captured+batch_size=7+mini_batch=4+local_steps={steps}+drop_last=true+order={order}"
+    with pytest.raises(IncompatibleError, match="left out 3 of its samples"):
+        SPEC.check_defense(parse("client", text), parse("defense", "none"))
+
+
+def test_several_epochs_of_captured_clients_take_other_samples() -> None:
+    text = "captured+batch_size=7+mini_batch=4+local_steps=2+drop_last=true+order=shuffled"
+    SPEC.check_defense(parse("client", text), parse("defense", "none"))
+
+
 def test_samples_without_gradients_of_their_own_are_refused(make_victims: MakeVictims) -> None:
     observation, candidates, _ = make_victims()
     mixed = replace(observation, protocol=replace(observation.protocol, batch_norm="training"))

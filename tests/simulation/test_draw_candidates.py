@@ -28,7 +28,11 @@ def numbered(train: int = 40, test: int = 60) -> Dataset:
 
 
 def draw(
-    folder: Path, dataset: Dataset, indices: list[list[int]], **options: object
+    folder: Path,
+    dataset: Dataset,
+    indices: list[list[int]],
+    rounds: list[list[list[int]]] | None = None,
+    **options: object,
 ) -> tuple[CandidateSamples, np.ndarray]:
     """Draw candidates of victims that hold these samples of the test split."""
     positions = np.array(indices)
@@ -37,6 +41,7 @@ def draw(
         inputs=dataset.samples("test", positions),
         labels=dataset.labels("test")[positions],
         indices=positions,
+        rounds=None if rounds is None else np.array(rounds),
         modality="tabular",
     )
     dataset.write(folder / "dataset.h5")
@@ -58,6 +63,16 @@ def test_candidates_are_the_members_and_others_of_the_split(tmp_path: Path) -> N
         assert not {*places[~is_in]} & {0, 1, 2, 3, 4, 5}
         assert (labels == places % CLASSES).all()
         assert is_in[:3].sum() < 3, "members come first"
+
+
+def test_samples_that_no_step_takes_are_no_candidates(tmp_path: Path) -> None:
+    rounds = [[[0, 1, 0]], [[1, 1, 2]]]
+    drawn, member = draw(tmp_path, numbered(), [[0, 1, 2], [3, 4, 5]], rounds)
+    own = [[0, 1], [4, 5]]
+    for victim, positions in enumerate(drawn.candidate):
+        places = np.round((drawn.inputs[positions, 0] - 0.5) * 1000).astype(int)
+        assert sorted(places[member[victim]]) == own[victim]
+        assert not {*places[~member[victim]]} & {0, 1, 2, 3, 4, 5}
 
 
 def test_references_are_of_the_train_split(tmp_path: Path) -> None:

@@ -116,6 +116,36 @@ def test_repeated_victims_share_samples_but_no_random_numbers(source: Path, tmp_
     assert 0.01 < (noisy[0] - noisy[1]).std() < 0.02  # of two draws with deviation 0.01
 
 
+@pytest.mark.parametrize("order", ["fixed", "shuffled"])
+@pytest.mark.parametrize("augmentation", ["", "+augmentation=flip"])
+def test_samples_that_steps_take_are_kept_with_the_truth(
+    source: Path, tmp_path: Path, order: str, augmentation: str
+) -> None:
+    client = f"fedavg+victims=2+batch_size=7+mini_batch=4+drop_last=true+order={order}"
+    run(source, tmp_path, client=client + augmentation)
+    private, update = read(tmp_path)
+    assert private.rounds is not None and private.rounds.shape == (2, 1, 7)
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    for victim, (positions,) in enumerate(private.rounds):
+        used = np.unique(positions)
+        assert len(used) == 4
+        inputs, labels = private.inputs[victim][used], private.labels[victim][used]
+        loss = torch.nn.functional.cross_entropy(
+            network(torch.from_numpy(inputs)), torch.from_numpy(labels)
+        )
+        values = torch.autograd.grad(loss, [*network.parameters()])
+        for (name, _), value in zip(network.named_parameters(), values, strict=True):
+            sent = update.update[name].decode()[victim, 0]
+            np.testing.assert_allclose(sent, value.numpy(), atol=1e-6)
+
+
+def test_clients_whose_steps_take_all_samples_keep_no_positions(
+    source: Path, tmp_path: Path
+) -> None:
+    run(source, tmp_path, client="fedavg+batch_size=8+mini_batch=4+local_steps=2+drop_last=true")
+    assert read(tmp_path)[0].rounds is None
+
+
 def test_a_defence_is_given_each_victims_own_samples(
     simulate: Callable[..., Path], tmp_path: Path
 ) -> None:

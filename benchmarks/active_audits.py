@@ -47,7 +47,7 @@ DATASET = "cifar10+size=32"
 PLANTED, FC2 = "planted+model=lenet~activation=relu", "fc2"
 KERNELS, BINS = "planted_kernels+model=lenet~activation=relu", "+bins="
 DEGREES = {
-    "imprint": [(PLANTED, f"+noise={noise}") for noise in (0, 0.3, 1, 1.5, 2)],
+    "imprint": [(PLANTED, f"+noise={noise}") for noise in (0, 0.3, 1, 1.5, 2, 2.5, 3)],
     "trap_weights": [(PLANTED, ""), *((FC2, f"+factor={each}") for each in (0.9, 0.95, 0.99))],
     "qbi": [(PLANTED, ""), *((FC2, f"+batch_size={size}") for size in (4, 16, 64, 256))],
     "loki": [

@@ -62,6 +62,35 @@ def test_the_true_sample_alone_has_the_observed_direction(
     assert distance.abs().max() < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("distance", "defense"),
+    [
+        *((each, "none") for each in ("l2", "squared_error", "profile", "likelihood")),
+        ("likelihood", "quantize+bits=8"),
+        ("likelihood", "signsgd"),
+        ("profile", "low_rank+rank=4"),
+    ],
+)
+def test_the_true_sample_alone_has_the_observed_scale(
+    make_case: Make, distance: str, defense: str
+) -> None:
+    """Rounded values keep the width of their cells, in units of the sample's gradient."""
+    spec = SMALL.model_copy(update={"distance": parse("distance", distance)})
+    seen, truth = make_case(spec, training="untrained", client=BATCH, defense=defense)
+    alone = of_class_alone(seen, 0)
+    problem = GradientMatching.of(alone, spec.parts())
+    single = held(truth) == 1
+    samples = np.stack(
+        [truth.inputs[each][truth.labels[each] == 0] for each in np.flatnonzero(single)]
+    )
+    some = problem.keep(torch.from_numpy(np.flatnonzero(single)))
+    true, grey = (
+        some.evaluate(torch.from_numpy(each).flatten(1)).distance
+        for each in (samples, np.full_like(samples, 0.5))
+    )
+    assert (true < 1e-2 * grey).all()
+
+
 def test_other_rows_of_the_last_layer_do_not_matter(make_case: Make) -> None:
     seen, _ = make_case(SMALL, client=BATCH)
     weight, bias = list(seen.update)[-2:]
@@ -100,6 +129,36 @@ def test_repeated_local_steps_are_refused() -> None:
     fault = r"reconstructs one sample of a batch.*client_model=one_step"
     with pytest.raises(IncompatibleError, match=fault):
         spec.check(parse("dataset", "digits"), parse("model", "lenet"), parse("client", "fedavg"))
+
+
+@pytest.mark.parametrize("distance", ["l2", "likelihood"])
+@pytest.mark.parametrize(
+    ("client", "defense"),
+    [("fedsgd+batch_size=2", "dp"), ("fedavg+batch_size=2+clip_norm=1", "none")],
+)
+def test_distances_that_depend_on_a_hidden_scale_are_refused(
+    distance: str, client: str, defense: str
+) -> None:
+    clients = parse("client", client), parse("defense", defense)
+    with pytest.raises(IncompatibleError, match=r"clip.*use distance=cosine"):
+        parse("attack", f"fishing+distance={distance}").check_defense(*clients)
+    for other in ("cosine", "profile", "squared_error"):
+        parse("attack", f"fishing+distance={other}").check_defense(*clients)
+
+
+def test_what_an_update_says_of_clipping_is_heeded(make_case: Make) -> None:
+    seen, _ = make_case(SMALL, client=BATCH)
+    clipped = replace(seen, protocol=replace(seen.protocol, clipping="update"))
+    with pytest.raises(IncompatibleError, match=r"clip.*use distance=cosine"):
+        parse("attack", "fishing+iterations=2+distance=l2").reconstruct(clipped)
+    assert np.array_equal(SMALL.reconstruct(clipped).inputs, SMALL.reconstruct(seen).inputs)
+
+
+def test_signs_have_no_scale_that_clipping_hides(make_case: Make) -> None:
+    spec = parse("attack", "fishing+iterations=2+distance=likelihood")
+    seen, _ = make_case(spec, client=BATCH, defense="signsgd")
+    clipped = replace(seen, protocol=replace(seen.protocol, clipping="update"))
+    assert np.isfinite(spec.reconstruct(clipped).inputs).all()
 
 
 def test_a_photograph_comes_out_of_a_batch_of_eight(make_photo_case: Make) -> None:

@@ -74,6 +74,40 @@ def test_a_bin_without_the_biases_gradient_gives_the_sample_by_its_brightness() 
     assert rows.inputs[0, 1].isnan().all()
 
 
+def test_noise_in_the_rows_costs_no_sample_that_is_alone(make_case: Make) -> None:
+    """Alone: the only one that activates one of two neighbouring rows, whatever its brightness."""
+    spec = parse("attack", "imprint")
+    client = "fedsgd+victims=4+batch_size=8"
+    seen, truth = make_case(
+        spec, model=MODEL, training="untrained", client=client, crafting="imprint+noise=2"
+    )
+    enter = seen.model.get_submodule("planted.enter")
+    with torch.no_grad():
+        active = enter(torch.from_numpy(truth.inputs).flatten(2)) > 0
+    apart = active ^ torch.nn.functional.pad(active[:, :, 1:], (0, 1))
+    single = (apart & (apart.sum(1, keepdim=True) == 1)).any(2).numpy()
+    found = spec.reconstruct(seen)
+    errors = np.abs(match_to_truth(truth, found).estimate - truth.inputs).max((2, 3, 4))
+    assert single.any()
+    assert (errors[single] < 1e-3).all()
+    assert ((found.averaged_count == 1).sum(1) == single.sum(1)).all()
+
+
+@pytest.mark.parametrize("sparse", [0, 1])
+def test_without_the_biases_gradient_rows_with_noise_give_the_sample_by_what_they_measure(
+    sparse: int,
+) -> None:
+    sample = torch.linspace(0.2, 0.6, 12)
+    measured = torch.stack([torch.linspace(1, 3, 12), torch.linspace(3, 1, 12)])
+    measured /= measured.sum(1, keepdim=True)
+    first, second = (measured @ sample).tolist()
+    edges = np.array([first - 1e-4, (first if sparse else second) + 1e-4, 1.0])
+    weight = torch.stack([-3e-6 * sample, torch.zeros(12)])[None]
+    secret = {"edges": edges, "sparse": np.array([sparse])}
+    rows = in_bins(weight, torch.zeros(1, 2), secret, measured)
+    assert torch.allclose(rows.inputs[0, 0], sample, atol=1e-3)
+
+
 def test_expected_shares_are_those_of_a_simulation() -> None:
     random = np.random.default_rng(0)
     drawn = random.integers(0, 40, (4000, 16))

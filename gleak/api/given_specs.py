@@ -10,7 +10,7 @@ from gleak.api.tensors import checked_count, real_number
 from gleak.artifacts.protocol import Protocol
 from gleak.clients.base import ClientSpec
 from gleak.clients.fedavg import FedAvg
-from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.errors import IncompatibleError, SpecError, error_context
 from gleak.core.registry import PACKAGES, find, load, parse
 from gleak.core.spec import Spec, build_spec, changed, split_spec
 
@@ -177,9 +177,11 @@ def with_client(*kept: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             gone = [name for name in OF_CLIENT if name in keywords and name not in kept]
             if gone:
                 fields = "+".join(f"{name}={keywords[name]}" for name in gone)
+                text = f"{', '.join(gone)}: now part of the client's spec"
+                with error_context(text):
+                    parse("client", f"fedavg+{fields}")
                 raise SpecError(
-                    f"{', '.join(gone)}: now part of the client's spec; give "
-                    f"client='fedavg+{fields}', or add it to the client that you give"
+                    f"{text}; give client='fedavg+{fields}', or add it to the client that you give"
                 )
             return function(*args, **keywords)
 

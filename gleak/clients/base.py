@@ -203,8 +203,9 @@ class ClientSpec(Spec):
         """
         if self.loss == "cross_entropy" and count_logits(network, shape) == 1:
             raise IncompatibleError(
-                "the network has one logit, whose cross_entropy is zero for every sample; give it "
-                "one logit for each class, also of two, or use loss=nll_raw"
+                "the network has one logit z, whose cross_entropy is zero for every sample; if it "
+                "is trained by binary cross-entropy, give the network that returns "
+                "torch.cat([torch.zeros_like(z), z], 1), whose cross_entropy is the same"
             )
         if self.batch_norm == "training":
             batch_norm.check_batch(network, shape, self.protocol.mini_batch)

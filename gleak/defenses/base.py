@@ -197,7 +197,8 @@ class DefenseSpec(Spec):
             memory: values not sent in earlier rounds, changed in place; empty at first.
 
         Returns:
-            The encoded parameters, with a leading victim axis of size 1.
+            Every parameter, encoded with a leading victim axis of size 1 (`encode`); zeros if it is
+            not sent.
         """
         return {name: encode(value) for name, value in update.items()}
 

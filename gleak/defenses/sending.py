@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gleak.artifacts.encodings import Encoded
+from gleak.core.errors import SpecError
 from gleak.core.lazy import torch
 from gleak.defenses.base import DefenseSpec, Memory, encode
 from gleak.models.parameters import Tensors, trained_parameters
@@ -55,10 +57,34 @@ def send_update(
 def protect(
     defense: DefenseSpec, update: Tensors, generator: torch.Generator, memory: Memory
 ) -> dict[str, Encoded]:
-    """Apply `DefenseSpec.protect`; parameters without values, so without norms, are left alone."""
+    """Apply `DefenseSpec.protect`; parameters without values, so without norms, are left alone.
+
+    Raises:
+        SpecError: the result is not an encoded value for each parameter.
+    """
     filled = {name: value for name, value in update.items() if value.numel()}
     sent = defense.protect(filled, generator, memory) if filled else {}
-    return {name: sent.get(name) or encode(value) for name, value in update.items()}
+    _check_protected(defense, sent, filled)
+    return {name: sent[name] if name in sent else encode(value) for name, value in update.items()}
+
+
+def _check_protected(defense: DefenseSpec, sent: Any, update: Tensors) -> None:
+    text = f"defense {defense}: protect"
+    if not isinstance(sent, Mapping):
+        raise SpecError(f"{text} returned {type(sent).__name__}, expected a dictionary by name")
+    if missing := [name for name in update if name not in sent]:
+        raise SpecError(
+            f"{text} left out {', '.join(missing)}; return every parameter, with "
+            "gleak.defenses.base.encode(torch.zeros_like(value)) for one that is not sent"
+        )
+    if unknown := [str(name) for name in sent if name not in update]:
+        raise SpecError(f"{text} returned {', '.join(unknown)}, which the update does not have")
+    for name, value in sent.items():
+        if not isinstance(value, Encoded):
+            raise SpecError(
+                f"{text} returned {type(value).__name__} for {name}, expected "
+                "gleak.defenses.base.encode(value)"
+            )
 
 
 def compute_update(

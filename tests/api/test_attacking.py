@@ -95,6 +95,29 @@ def test_a_users_own_network_and_autograd_gradients_serve() -> None:
     torch.testing.assert_close(found.inputs, inputs, atol=1e-3, rtol=0)
 
 
+class OfOneLogit(nn.Module):
+    """Two logits of a network trained by binary cross-entropy, as in docs/guide/networks.md."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logit = self.network(inputs)
+        return torch.cat([torch.zeros_like(logit), logit], 1)
+
+
+def test_best_finds_a_sample_by_an_update_of_binary_cross_entropy() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        one = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 1))
+    inputs, labels = batch()
+    loss = nn.functional.binary_cross_entropy_with_logits(one(inputs)[:, 0], labels.float())
+    values = torch.autograd.grad(loss, list(one.parameters()))
+    found = gleak.attack("best+budget=50", OfOneLogit(one), values, SHAPE)
+    assert gleak.score(found, inputs)["psnr"] > 40
+
+
 def test_frozen_parameters_are_left_out_or_none() -> None:
     model = network()
     model[1].requires_grad_(False)

@@ -166,6 +166,10 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             "client='fedavg+local_steps=2+local_lr=0.1'",
         ),
         (lambda: computed(loss="nll_raw"), "give client='fedavg+loss=nll_raw'"),
+        (
+            lambda: computed(loss="bce"),
+            "loss: now part of the client's spec: client 'fedavg': field",
+        ),
         (lambda: gleak.defend("topk", update(), sends="weights"), "+sends=weights', or add it"),
         (lambda: gleak.Gauge(model(), SHAPE, 2, LR, mini_batch=1), "mini_batch: now part of the"),
         (lambda: gleak.Gauge(model(), SHAPE), "batch_size is missing"),
@@ -315,7 +319,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(network=nn.Linear(48, 4), shape=(48,)), "wrap it in torch.nn.Sequential"),
         (
             lambda: computed(labels=[0, 0], network=flat(nn.Linear(48, 1))),
-            "has one logit, whose cross_entropy is zero for every sample; give it one logit",
+            "has one logit z, whose cross_entropy is zero for every sample; if it is trained",
         ),
         (lambda: gleak.defend("topk", update(), memory={}), "keeps no values for later rounds"),
         (lambda: gleak.defend("gaussian+std=1e300", [torch.ones(3)]), "exceed the range"),

@@ -37,6 +37,10 @@ from gleak.studies.stages import path_of
 PAGE, NUMBERS = "report.html", "report.json"
 COPY, CONFIG, LOG = "deployment.yaml", "config.yaml", "run.log"
 SHOWN_LINES = 40
+FAULT = re.compile(
+    r"^[-\d]+ [:,\d]+ ERROR (?:unexpected error:\nTraceback .*\n(?: .*\n)*)?(.+)$", re.MULTILINE
+)
+"""What a failed job logs: its error, or a traceback that ends with it."""
 
 
 @dataclass(frozen=True)
@@ -160,15 +164,16 @@ class Assessment:
             False if the options kept Snakemake from making them, as a dry run does.
 
         Raises:
-            GleakError: Snakemake failed; gives the last lines that it printed.
+            GleakError: Snakemake failed; gives the last error of a job, or the exit code.
             StoppedError: interrupted; what is done is kept.
         """
         configured = ["--configfile", str(self.folder / CONFIG), *options]
         code = Workflow(snakefile, configured, self.log, [self.source]).make(targets)
         if code:
-            last = self.log.read_text(encoding="utf-8").splitlines()[-SHOWN_LINES:]
-            print(*last, sep="\n", file=sys.stderr)
-            raise GleakError(f"snakemake ended with exit code {code}; all that it said: {self.log}")
+            said = self.log.read_text(encoding="utf-8")
+            print(*said.splitlines()[-SHOWN_LINES:], sep="\n", file=sys.stderr)
+            faults = FAULT.findall(said) or [f"snakemake ended with exit code {code}"]
+            raise GleakError(f"{faults[-1]}; all that snakemake said: {self.log}")
         return all(target.exists() for target in targets)
 
 

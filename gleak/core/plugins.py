@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import entry_points
+from traceback import walk_tb
 
 from gleak.core.errors import GleakError, SpecError
 
@@ -55,6 +56,20 @@ def _load(module: str, source: str) -> None:
         if isinstance(error, GleakError):
             raise SpecError(f"plug-in {module} ({source}): {error}") from None
         raise SpecError(
-            f"plug-in {module} ({source}) cannot be imported: {type(error).__name__}: {error}; add "
-            "the folder of the module to PYTHONPATH, or remove the plug-in"
+            f"plug-in {module} ({source}) cannot be imported: {type(error).__name__}: {error}; "
+            f"{_remedy(module, error)}, or remove the plug-in"
         ) from error
+
+
+def _remedy(module: str, error: Exception) -> str:
+    """Say what to do about a module that is not found, or where an error arose in a plug-in."""
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        return "add the folder of the module to PYTHONPATH"
+    places = [
+        (frame.f_code.co_filename, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") == module
+    ]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((error.filename, error.lineno or 1))
+    return "correct {}, line {}".format(*places[-1]) if places else "correct its name"

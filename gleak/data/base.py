@@ -21,6 +21,8 @@ Split = tuple[np.ndarray, np.ndarray]
 SPLITS = ("train", "test")
 MODES = {1: "L", 3: "RGB"}
 """Modes of PIL by the number of channels."""
+DEEP_GREYS = {("I", "PNG"), ("I", "PPM")}
+"""Modes and formats of PIL in which 16-bit greys are read as 32-bit integers."""
 
 
 class DatasetSpec(Spec):
@@ -94,12 +96,17 @@ def size_field(default: int, *, largest: int = 1024) -> Any:
 def to_pixels(image: Image.Image, shape: tuple[int, ...]) -> np.ndarray:
     """Resize an image to fit the shorter side (bilinear, antialiased) and crop its centre.
 
+    Greys of 16 bits are scaled by their largest value, 65535.
+
     Returns:
         Shape (C, H, W), uint8.
 
     Raises:
-        ValueError: the image has more than 8 bits per channel, which would be truncated.
+        ValueError: the pixels are 32-bit integers or floats, whose largest value is unknown.
     """
+    if image.mode.startswith("I;16") or (image.mode, image.format) in DEEP_GREYS:
+        levels = np.rint(np.asarray(image) / (65535 / 255))
+        image = Image.fromarray(levels.astype(np.uint8))
     if image.mode[0] in "IF":
         raise ValueError(f"pixels of mode {image.mode}; convert it to 8 bits per channel")
     channels, height, width = shape

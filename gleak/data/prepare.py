@@ -20,11 +20,16 @@ def prepare_dataset(
     """Read or generate the samples of a dataset and write them.
 
     Raises:
-        DataError: there are no usable data in ``data_dir``.
+        DataError: there are no usable data in ``data_dir``, or they have another shape.
     """
     if download:
         spec.fetch(data_dir)
     dataset = spec.load(data_dir, seed)
+    if dataset.shape != spec.shape:
+        raise DataError(
+            f"dataset {spec}: samples have shape {dataset.shape}, but its class says {spec.shape}; "
+            "correct its property shape"
+        )
     replace(dataset, spec=str(spec), seed=seed).write(output)
 
 

@@ -41,7 +41,11 @@ class TableFeatures:
 def encode_table(train: DataFrame, test: DataFrame) -> TableFeatures:
     """Encode columns as features: numeric ones scaled by the train split, others one-hot.
 
-    Test values outside the train range are clipped; categories are those of both splits, sorted.
+    Test values outside the train range are clipped; categories are those of both splits, sorted,
+    with "unknown" for missing ones.
+
+    Raises:
+        DataError: a numeric column has missing values; names it.
     """
     blocks = [_encode_column(train[name], test[name]) for name in train.columns]
     groups = [np.full(len(names), number) for number, (names, _, _) in enumerate(blocks)]
@@ -55,11 +59,20 @@ def encode_table(train: DataFrame, test: DataFrame) -> TableFeatures:
 
 def _encode_column(train: Series, test: Series) -> tuple[list[str], np.ndarray, np.ndarray]:
     if train.dtype.kind in "fiu":
+        if missing := int(train.isna().sum() + test.isna().sum()):
+            raise DataError(
+                f"column {train.name}: {missing} missing values; fill them, and add a column that "
+                "says so if it matters"
+            )
         low, high = train.min(), train.max()
         scaled = [((part - low) / ((high - low) or 1)).clip(0, 1) for part in (train, test)]
         return [str(train.name)], *(part.to_numpy(np.float32)[:, None] for part in scaled)
-    categories = np.array(sorted({*train, *test}), dtype=object)
-    hot = [part.to_numpy(object)[:, None] == categories for part in (train, test)]
+    texts = [
+        part.astype(object).where(part.notna(), "unknown").map(str).to_numpy(object)
+        for part in (train, test)
+    ]
+    categories = np.array(sorted({*texts[0], *texts[1]}), dtype=object)
+    hot = [part[:, None] == categories for part in texts]
     return [f"{train.name}={category}" for category in categories], *hot
 
 

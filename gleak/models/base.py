@@ -144,7 +144,7 @@ class ModelSpec(Spec):
         if modality not in self.modalities:
             wanted = " or ".join(sorted(self.modalities))
             raise IncompatibleError(f"model {self} takes {wanted} data, not {modality} data")
-        if modality == "image" and min(shape[1:]) < self.smallest_side:
+        if modality == "image" and min(shape[1:], default=0) < self.smallest_side:
             raise IncompatibleError(
                 f"model {self} needs images of {self.smallest_side} pixels or more, not {shape}"
             )

@@ -10,7 +10,7 @@ import yaml
 from gleak.assessment import assess
 from gleak.assessment.assess import CONFIG, COPY, check_folder, prepare
 from gleak.assessment.generated_study import Effort
-from gleak.core.errors import SpecError
+from gleak.core.errors import GleakError, SpecError
 from gleak.core.settings import Settings
 from gleak.studies.study import load_study
 
@@ -79,6 +79,40 @@ def test_the_page_which_shows_samples_is_open_to_its_owner_alone(
     assert (found.folder / assess.PAGE).read_text() == "page"
     assert (found.folder / assess.PAGE).stat().st_mode & 0o777 == 0o600
     assert (found.folder / assess.NUMBERS).stat().st_mode == (found.folder / CONFIG).stat().st_mode
+
+
+FAULT = "2026-11-29 00:31:04,671 ERROR "
+TRACEBACK = """unexpected error:
+Traceback (most recent call last):
+  File "my_table.py", line 27, in load
+    int("a")
+    ^^^^^^^^
+ValueError: not a number
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        (f"{FAULT}a: first\n{FAULT}scan.png: broken; repair it\n", "scan.png: broken; repair it"),
+        (f"{FAULT}{TRACEBACK}", "ValueError: not a number"),
+        ("MissingInputException in rule attack\n", "snakemake ended with exit code 1"),
+    ],
+)
+def test_a_failed_run_ends_with_the_error_of_its_job(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch, printed: str, told: str
+) -> None:
+    found = prepare(deployment, None, SETTINGS, {})
+    found.write()
+
+    def make(*_: object) -> int:
+        found.log.write_text(f"Error in rule attack:\n{printed}Exiting because a job failed\n")
+        return 1
+
+    monkeypatch.setattr(assess.Workflow, "make", make)
+    with pytest.raises(GleakError) as error:
+        found.make([], Path("Snakefile"), [])
+    assert str(error.value) == f"{told}; all that snakemake said: deployment-report/run.log"
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:

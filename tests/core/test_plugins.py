@@ -27,7 +27,10 @@ def folder(tmp_path: Path) -> Path:
     """A folder with two modules and the metadata of a package that declares a third."""
     for name in ("mine_one", "mine_two", "mine_packaged"):
         (tmp_path / f"{name}.py").write_text(ATTACK.replace("{name}", name))
-    (tmp_path / "mine_faulty.py").write_text("import no_such_module\n")
+    (tmp_path / "mine_faulty.py").write_text("import os\nimport no_such_module\n")
+    (tmp_path / "mine_unparsed.py").write_text("import os\n\nclass Mine\n")
+    untyped = ATTACK.replace("{name}", "mine_untyped") + "    limit = 0.1\n"
+    (tmp_path / "mine_untyped.py").write_text(untyped)
     (tmp_path / "mine_twice.py").write_text(ATTACK.replace("{name}", "cpl"))
     return tmp_path
 
@@ -79,8 +82,12 @@ def test_commands_read_the_configuration(folder: Path) -> None:
         (
             "mine_faulty",
             "plug-in mine_faulty (plugins or GLEAK_PLUGINS) cannot be imported: "
-            "ModuleNotFoundError: No module named 'no_such_module'; add the folder",
+            "ModuleNotFoundError: No module named 'no_such_module'; correct "
+            "{folder}/mine_faulty.py, line 2, or remove the plug-in",
         ),
+        ("mine_unparsed", "correct {folder}/mine_unparsed.py, line 3, or remove the plug-in"),
+        ("mine_untyped", "correct {folder}/mine_untyped.py, line 7, or remove the plug-in"),
+        ("mine_missing.inner", "No module named 'mine_missing'; add the folder of the module to "),
         ("mine_missing", "No module named 'mine_missing'; add the folder of the module to PYTHONP"),
         ("mine_twice", "attack 'cpl' is registered twice: by gleak.attacks."),
     ],
@@ -93,7 +100,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(
         package(folder, module)
         text = text.replace("plugins or GLEAK_PLUGINS", "entry point mine")
     answer = run(folder, LIST, plugins="" if packaged else module)
-    assert text in answer.stderr
+    assert text.replace("{folder}", str(folder)) in answer.stderr
     assert "SpecError: plug-in" in answer.stderr
 
 

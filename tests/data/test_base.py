@@ -41,10 +41,23 @@ def test_intensities_are_rounded_to_the_nearest_level() -> None:
     assert quantize(np.ones((2, 5, 5, 3)), (3, 4, 4)).shape == (2, 3, 4, 4)
 
 
-def test_pictures_of_more_than_8_bits_are_refused_rather_than_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "deep.png"
-    Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)).save(path)
-    with pytest.raises(DataError, match=r"deep\.png.*8 bits"):
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("suffix", ["png", "pgm", "tif", "big_endian.tif"])
+def test_greys_of_16_bits_are_scaled(tmp_path: Path, suffix: str, channels: int) -> None:
+    path = tmp_path / f"deep.{suffix}"
+    levels = np.array([[0, 257], [40000, 65535]], dtype=">u2" if "big" in suffix else "<u2")
+    Image.fromarray(levels).save(path)
+    pixels = read_pixels(path, (channels, 2, 2))
+    assert np.array_equal(pixels, np.broadcast_to([[0, 1], [156, 255]], (channels, 2, 2)))
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_pictures_without_a_largest_value_are_refused_rather_than_cut_off(
+    tmp_path: Path, kind: type
+) -> None:
+    path = tmp_path / "deep.tif"
+    Image.fromarray(np.full((4, 4), 40000, dtype=kind)).save(path)
+    with pytest.raises(DataError, match=r"deep\.tif.*8 bits"):
         read_pixels(path, (1, 4, 4))
 
 

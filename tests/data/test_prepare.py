@@ -30,6 +30,15 @@ def test_the_artifact_names_its_spec_and_seed(tmp_path: Path) -> None:
     assert np.array_equal(dataset.train_inputs, again.train_inputs)
 
 
+def test_samples_of_another_shape_than_stated_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = parse("dataset", "breast_cancer")
+    monkeypatch.setattr(type(spec), "shape", (4,))
+    with pytest.raises(DataError, match=r"have shape \(30,\), but its class says \(4,\)"):
+        prepare_dataset(spec, tmp_path, 0, tmp_path / "dataset.h5")
+
+
 def test_an_empty_split_survives_the_file(pets: Path) -> None:
     shutil.rmtree(pets / "pets" / "train")
     spec = parse("dataset", "folder+size=4+folder=pets")

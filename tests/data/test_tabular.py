@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,7 @@ from hypothesis import strategies as st
 from gleak.core.errors import DataError
 from gleak.data.tabular import COLUMNS, Adult, BreastCancer, encode_table, read_records
 
+ROOT = Path(__file__).parents[2]
 ROWS = st.lists(
     st.tuples(st.floats(-1e6, 1e6), st.sampled_from("abc?"), st.integers(-9, 9)),
     min_size=1,
@@ -45,6 +50,65 @@ def test_scaling_follows_train_and_clips_test() -> None:
     assert list(features.test[:, 0]) == [0, 0.5]
     assert list(features.train[:, -1]) == [0, 0]
     assert list(features.test[:, -1]) == [0, 1]
+
+
+@pytest.mark.parametrize("kind", [object, "str", "category"])
+def test_missing_texts_are_a_category_of_their_own(kind: str | type) -> None:
+    train = pd.DataFrame({"job": ["nurse", None, "clerk"]}).astype(kind)
+    test = pd.DataFrame({"job": [None, "nurse"]}).astype(kind)
+    features = encode_table(train, test)
+    assert features.names == ["job=clerk", "job=nurse", "job=unknown"]
+    assert features.train.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert features.test.tolist() == [[0, 0, 1], [0, 1, 0]]
+
+
+def test_a_truth_value_may_be_missing() -> None:
+    column = pd.DataFrame({"smokes": [True, False, np.nan]})
+    names = encode_table(column, column).names
+    assert names == ["smokes=False", "smokes=True", "smokes=unknown"]
+
+
+@pytest.mark.parametrize("kind", ["float32", "Float64", "Int64"])
+def test_a_numeric_column_with_missing_values_is_named(kind: str) -> None:
+    train = pd.DataFrame({"age": [1, 2], "hours": [None, 40]}).astype({"hours": kind})
+    test = pd.DataFrame({"age": [1, 2, 3], "hours": [None, 38, None]}).astype({"hours": kind})
+    with pytest.raises(DataError, match=r"^column hours: 3 missing values; fill them"):
+        encode_table(train, test)
+
+
+EXAMPLE = """
+from pathlib import Path
+
+import patients
+from gleak.core.errors import DataError
+from gleak.core.registry import parse
+
+spec = parse("dataset", "patients")
+try:
+    spec.check_data(Path("empty"))
+except DataError as error:
+    print(error)
+dataset = spec.load(Path(), seed=0)
+dataset.validate()
+assert dataset.shape == spec.shape and dataset.classes == spec.classes
+print(*dataset.feature_names, dataset.modality, len(dataset.train_labels))
+"""
+
+
+def test_the_table_of_the_guide_is_read(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guide/extending.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(# patients\.py\n.*?)```", guide, re.DOTALL)[1]
+    header, *rows = re.search(r"```text\n(age,.*?)```", guide, re.DOTALL)[1].splitlines()
+    (tmp_path / "patients.py").write_text(code)
+    (tmp_path / "patients.csv").write_text("\n".join([header, *(4 * rows)]))
+    (tmp_path / "empty").mkdir()
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-W", "error", "-c", EXAMPLE]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "empty/patients.csv: no such file; put the table there",
+        f"age ward=medical ward=surgical ward=unknown hours tabular {3 * len(rows)}",
+    ], done.stderr
 
 
 CATEGORIES = {

@@ -122,6 +122,8 @@ def test_images_one_pixel_too_small_are_refused(name: str) -> None:
     refused = f"model {name} needs images of {least} pixels or more"
     with pytest.raises(IncompatibleError, match=re.escape(refused)):
         spec.check("image", (3, 99, least - 1))
+    with pytest.raises(IncompatibleError, match=re.escape(f"{refused}, not (5,)")):
+        spec.check("image", (5,))
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"planted", "planted_kernels"}))

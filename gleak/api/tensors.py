@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.encodings import Dense, check_encoded
+from gleak.captures.plausibility import are_parameters
 from gleak.core.errors import ArtifactError, SpecError
 from gleak.models.parameters import trained_parameters
 
@@ -29,8 +30,6 @@ ORDERED = Iterator | ValuesView | deque | list | tuple
 LARGEST_COUNT = 2**31 - 1
 LARGEST_SAMPLE = 2**28
 """Number of values, a gibibyte in single precision."""
-PARAMETERS = 0.1
-"""Relative distance from the parameters below which values are taken for parameters."""
 
 
 def named_gradients(
@@ -89,14 +88,12 @@ def _check_no_state(values: Mapping[str, Tensor], network: nn.Module, place: str
     for name, _ in network.named_buffers():
         if name in values:
             raise ArtifactError(f"{place}: {name} is a buffer, so this is a state dict{remedy}")
-    fitting = [
-        (value.double(), trained[name].detach().cpu().double())
+    fitting = {
+        name: value
         for name, value in values.items()
         if name in trained and trained[name].shape == value.shape
-    ]
-    distance = sum(float((value - parameter).square().sum()) for value, parameter in fitting)
-    norm = sum(float(parameter.square().sum()) for _, parameter in fitting)
-    if distance < PARAMETERS**2 * norm:
+    }
+    if are_parameters(fitting, {name: trained[name].detach().cpu() for name in fitting}):
         raise ArtifactError(f"{place}: these are the parameters of the model{remedy}")
 
 

@@ -329,7 +329,11 @@ def check_shapes(
             for known in (shapes, expected)
         )
         if given != wanted:
+            unused = (
+                f"; if {name} had no gradient, give None for it, or freeze it "
+                "(requires_grad_(False))"
+            )
             raise ArtifactError(
                 f"{prefix}{name} {given}, but in {origin} it {wanted}; the update does not belong "
-                "to these parameters"
+                f"to these parameters{'' if name in shapes else unused}"
             )

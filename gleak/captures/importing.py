@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Collection, Mapping
@@ -16,14 +17,22 @@ from gleak.artifacts.atomic import whole_folder
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
+from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
 from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
-from gleak.captures.plausibility import FREEZE, doubt
-from gleak.captures.round_folder import Files, State, read_state
+from gleak.captures.plausibility import (
+    FREEZE,
+    are_not_parameters,
+    are_parameters,
+    decays,
+    doubt,
+)
+from gleak.captures.round_folder import Files, State, read_state, recorded_fields
 from gleak.captures.truth import (
     CANDIDATES,
     MAX_ERROR,
+    Fit,
     UpdateComparison,
     compare_updates,
     read_truth,
@@ -35,11 +44,15 @@ from gleak.models.broadcast import load_network, with_state
 from gleak.models.custom import Custom
 from gleak.models.parameters import trained_parameters
 from gleak.optimizers.schedules import Listed
+from gleak.optimizers.sgd import SGD
 from gleak.runtime.hub_weights import check_weights
 from gleak.studies.cell import LEVELS, Cell, Paths
 from gleak.training.untrained import missing_counters
 
 EXAMPLE = "invertgrad"
+WRAPPERS = ("module.", "_orig_mod.")
+"""What wrappers (data-parallel training, torch.compile) put before the names of a state dict."""
+log = logging.getLogger(__name__)
 
 
 class Capture(NamedTuple):
@@ -49,11 +62,13 @@ class Capture(NamedTuple):
         folder: that was written.
         comparison: with the true samples; None if they are not known.
         doubt: without them, why the updates cannot be of that training, or None.
+        recorded: True if the learning rate is one that `gleak.capture` has seen.
     """
 
     folder: Path
     comparison: UpdateComparison | None
     doubt: str | None = None
+    recorded: bool = False
 
     @property
     def agrees(self) -> bool:
@@ -89,7 +104,7 @@ def import_capture(
         )
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()
-    sent = _read_sent(network, files, cell.client.protocol.content)
+    sent = _read_sent(network, files, cell.client.protocol)
     update: dict[str, Encoded] = {name: Dense(value) for name, value in sent.items()}
     model = Model(
         spec=str(cell.upto("training")),
@@ -108,17 +123,19 @@ def import_capture(
             spec=str(cell), update=update, protocol=cell.defense.protocol_of(cell.client)
         ),
     }
-    comparison, unlikely = None, None
+    comparison, unlikely, recorded = None, None, False
     if files.truth:
         truth = read_truth(files.truth, cell.captured, cell.dataset, classes)
         comparison = compare_updates(cell.captured, network, sent, truth, files.kept)
         artifacts[PRIVATE] = truth
+        if comparison.fits:
+            recorded = "local_lr" in recorded_fields(files.sent)
     else:
         unlikely = doubt(cell.client.protocol, sent)
     with whole_folder(folder) as temporary:
         for name, artifact in artifacts.items():
             artifact.write(temporary / name)
-    return Capture(folder, comparison, unlikely)
+    return Capture(folder, comparison, unlikely, recorded)
 
 
 def check_again(cell: Cell, captures: Captures) -> Capture:
@@ -144,15 +161,17 @@ def check_again(cell: Cell, captures: Captures) -> Capture:
     return Capture(folder, None, doubt(client.protocol, sent))
 
 
-def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.ndarray]:
+def _read_sent(network: nn.Module, files: Files, protocol: Protocol) -> dict[str, np.ndarray]:
     """Load the broadcast state into the network; return the updates, Shape (V, 1, *shape)."""
-    before = read_state(files.before)
     state = network.state_dict()
+    before = _read(files.before, state)
     counters = missing_counters(before, state)
     _check(files.before, before, network, state, counters)
     network.load_state_dict({**before, **counters})
     clients = [
-        _gradient(network, path) if content == "gradient" else _difference(network, before, path)
+        _gradient(network, path)
+        if protocol.content == "gradient"
+        else _difference(network, before, path, decays(protocol))
         for path in files.sent
     ]
     return {
@@ -160,16 +179,42 @@ def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.n
     }
 
 
+def _read(path: Path, own: Collection[str]) -> State:
+    """Read tensors by name, without a wrapper's prefix if the names are the network's then."""
+    tensors, prefix = read_state(path), ""
+    while found := [each for each in WRAPPERS if _begin(tensors, prefix + each)]:
+        prefix += found[0]
+    named = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    if not prefix or not named.keys() <= {*own}:
+        return tensors
+    log.warning("%s: %s, which a wrapper puts before all names, is left out", path, prefix)
+    return named
+
+
+def _begin(names: Collection[str], prefix: str) -> bool:
+    return bool(names) and all(name.startswith(prefix) for name in names)
+
+
 def _gradient(network: nn.Module, path: Path) -> State:
     """Read a client's gradients."""
-    sent, parameters = read_state(path), trained_parameters(network)
+    parameters = trained_parameters(network)
+    sent = _read(path, parameters)
     _check(path, sent, network, {**parameters})
+    if are_parameters(sent, {name: value.detach() for name, value in parameters.items()}):
+        raise ArtifactError(
+            f"{path}: these are the parameters of the model, not gradients; give the state dict "
+            "after training with --after"
+        )
     return {name: sent[name].float() for name in parameters}
 
 
-def _difference(network: nn.Module, before: State, path: Path) -> State:
-    """Read a client's parameters after training, and subtract those before; ignore buffers."""
-    after, expected = read_state(path), network.state_dict()
+def _difference(network: nn.Module, before: State, path: Path, decayed: bool) -> State:
+    """Read a client's parameters after training, and subtract those before; ignore buffers.
+
+    Unless weight decay can have removed the parameters, they are expected to be alike.
+    """
+    expected = network.state_dict()
+    after = _read(path, expected)
     names = trained_parameters(network).keys()
     left_out = [name for name in names if name not in after]
     if left_out and after.keys() <= expected.keys():
@@ -190,6 +235,12 @@ def _difference(network: nn.Module, before: State, path: Path) -> State:
         raise ArtifactError(
             f"{path}: the parameters equal the broadcast ones, so there is no update; give the "
             "state after training"
+        )
+    if not decayed and are_not_parameters({name: after[name] for name in names}, before):
+        raise ArtifactError(
+            f"{path}: these are not the parameters after training, as they have nothing in common "
+            "with those before; give gradients with --gradients, and the state dict after training "
+            "itself, not a difference, with --after"
         )
     return sent
 
@@ -275,11 +326,11 @@ def describe_agreement(capture: Capture, client: CapturedUpdates) -> str:
     return (
         f"warning: {differing} of {client.victims} updates differ from those computed from the "
         f"true samples, by up to {100 * comparison.error:.0f}% of their norm: "
-        f"{_cause(comparison, client)}"
+        f"{_cause(comparison, client, capture.recorded)}"
     )
 
 
-def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
+def _cause(comparison: UpdateComparison, client: CapturedUpdates, recorded: bool) -> str:
     """Return the most probable reason of a difference, and what to do."""
     if comparison.unmoved:
         return _still(comparison)
@@ -296,12 +347,17 @@ def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
         )
     given = f"the learning rate {format_value(client.local_lr)}"
     best = comparison.fits[0] if comparison.fits else None
-    if best is not None and best.agrees:
+    own = next((fit for fit in comparison.fits if fit.optimizer == client.optimizer), None)
+    factor = _loss_factor(own, client) if own is not None and own.agrees else None
+    if recorded and factor is not None:
+        return f"they agree if {factor}"
+    if best is not None and best.agrees and not recorded:
         options = f"--local-lr {format_value(best.rate)}"
         if best.optimizer != client.optimizer:
             options = f"--optimizer {format_spec(best.optimizer, '~')} {options}"
             given = f"{client.optimizer} and {given}"
-        return f"they agree with {options} in place of {given}; import again with --replace"
+        other = f"; they also agree if {factor}" if factor is not None else ""
+        return f"they agree with {options} in place of {given}; import again with --replace{other}"
     tried = ", ".join(CANDIDATES)
     fit = f"; neither {client.optimizer} nor one of {tried} fits better at any rate"
     if best is not None:
@@ -315,6 +371,19 @@ def _cause(comparison: UpdateComparison, client: CapturedUpdates) -> str:
         f"{client.batch_norm} mode (--batch-norm), that inputs are those of the network, and that "
         f"there was no dropout or defence (best factor: {comparison.factor:.3g}{fit})"
         f"{_random_causes(comparison)}"
+    )
+
+
+def _loss_factor(fit: Fit, client: CapturedUpdates) -> str | None:
+    """Say which factor of the loss has the same effect as another rate, or None if none has."""
+    clipped = client.clip_norm is not None or client.clip_value is not None
+    if not isinstance(fit.optimizer, SGD) or clipped:
+        return None
+    return (
+        f"the loss of the training was about {fit.rate / client.local_lr:.2g} times the mean "
+        f"{client.loss.replace('_', '-')} of a step's samples: by label smoothing (import again "
+        "with --label-smoothing and --replace), class weights, or a sum over samples or "
+        "accumulated batches in place of their mean"
     )
 
 

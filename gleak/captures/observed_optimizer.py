@@ -31,6 +31,10 @@ ELSE = (
     f"train the captured round with one of {NAMES} of torch.optim, or save the states before and "
     "after, and gleak import --before --after says which of them explains the update best"
 )
+SAME = (
+    "give all groups the same, or save the state dicts before and after: gleak import --before "
+    "--after --truth compares the update with that of one value for all, and says how far off it is"
+)
 
 
 def optimizer_of(optimizer: Optimizer) -> ClientOptimizer:
@@ -53,7 +57,7 @@ def optimizer_of(optimizer: Optimizer) -> ClientOptimizer:
             if value != first:
                 raise IncompatibleError(
                     f"gleak.capture: the optimizer has groups of parameters with {field}={first} "
-                    f"and {field}={value}, but attacks assume one for all; give all groups the same"
+                    f"and {field}={value}, but attacks assume one for all; {SAME}"
                 )
     return specs[0]
 
@@ -117,6 +121,6 @@ def one_rate(rates: Sequence[float]) -> float:
     if len(rates) > 1:
         raise IncompatibleError(
             f"gleak.capture: the optimizer has learning rates {rates}, but attacks assume one for "
-            "all parameters; give all groups the same"
+            f"all parameters; {SAME}"
         )
     return rates[0]

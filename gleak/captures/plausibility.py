@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import inf, sqrt
 
 import numpy as np
+from torch import Tensor
 
 from gleak.artifacts.protocol import Protocol
 from gleak.core.spec import format_spec, format_value
@@ -21,6 +22,44 @@ FREEZE = "freeze them where the model is built, too (requires_grad_(False)), and
 """What to do if parameters were frozen in the training only."""
 SHARE = 0.9
 """Share of an update's values from which their common magnitude is no coincidence."""
+PARAMETERS = 0.1
+"""Relative distance from the parameters below which values are taken for parameters."""
+UNLIKE = 0.1
+"""Cosine with the parameters below which values are taken for gradients or a difference."""
+DECAY = 0.5
+"""Product of learning rate, steps and weight decay from which parameters are not kept."""
+FEWEST = 100
+"""Number of values from which a cosine near 0 is no coincidence."""
+
+
+def are_parameters(values: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> bool:
+    """Return True if values are near the parameters of the same names, so they are no gradients."""
+    pairs = [(value.double(), parameters[name].double()) for name, value in values.items()]
+    distance = sum(float((value - parameter).square().sum()) for value, parameter in pairs)
+    norm = sum(float(parameter.square().sum()) for _, parameter in pairs)
+    return distance < PARAMETERS**2 * norm
+
+
+def are_not_parameters(values: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> bool:
+    """Return True if values cannot be the parameters of the same names after some training.
+
+    Training adds to the parameters. For values that are perpendicular to them and have no larger
+    norm, it would have removed the parameters and put less in their place; gradients and
+    differences are such values. Parameters near zero are outgrown by any training, and few values
+    can be perpendicular by coincidence, so neither is judged.
+    """
+    pairs = [(value.double(), parameters[name].double()) for name, value in values.items()]
+    product = sum(float((value * parameter).sum()) for value, parameter in pairs)
+    norm = sqrt(sum(float(value.square().sum()) for value, _ in pairs))
+    before = sqrt(sum(float(parameter.square().sum()) for _, parameter in pairs))
+    few = sum(value.numel() for value, _ in pairs) < FEWEST
+    return not few and norm < before and abs(product) <= UNLIKE * norm * before
+
+
+def decays(protocol: Protocol) -> bool:
+    """Return True if the weight decay of all steps together can remove much of the parameters."""
+    decay = getattr(protocol.optimizer, "weight_decay", 0.0)
+    return protocol.local_lr * sum(protocol.factors) * decay > DECAY
 
 
 def doubt(protocol: Protocol, update: Mapping[str, np.ndarray]) -> str | None:

@@ -6,7 +6,8 @@ client-<name>.safetensors    state dict of a client after training; its metadata
 truth-<name>.safetensors     inputs and labels of that client, if they are known
 state-<name>.safetensors     state that its optimiser kept from earlier rounds, if it did
 
-State dicts are read from safetensors only, so that code in a file cannot run.
+State dicts are read from safetensors and from arrays of numpy (.npz) only, so that code in a file
+cannot run.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ BOUNDS = ("clip_norm", "clip_value")
 Arrays = dict[str, np.ndarray]
 CLIENT, TRUTH, KEPT, SUFFIX = "client-", "truth-", "state-", ".safetensors"
 ROUND = "round-"
+ARRAYS = ".npz"
 PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
 ALIGNED = 8
 """Bytes of which the length of a header is a multiple."""
@@ -165,6 +167,8 @@ def recorded_fields(clients: Sequence[Path]) -> dict[str, str]:
 
 def _fields(path: Path) -> dict[str, str]:
     read_state(path)
+    if path.suffix == ARRAYS:
+        return {}
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
     return {name: metadata[name] for name in RECORDED if name in metadata}
@@ -181,10 +185,12 @@ def read_state(path: Path) -> State:
     """Read the tensors of a file by name.
 
     Raises:
-        ArtifactError: the file is missing, pickled, or not a complete safetensors file.
+        ArtifactError: the file is missing, pickled, or no complete safetensors or .npz file.
     """
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file")
+    if path.suffix == ARRAYS:
+        return _read_arrays(path)
     try:
         return load_file(path)
     except SafetensorError as error:
@@ -192,10 +198,22 @@ def read_state(path: Path) -> State:
             begins = file.read(2)
         if path.suffix in PICKLED or begins.startswith((b"\x80", b"PK")):
             raise ArtifactError(
-                f"{path}: a pickle, which can run any code; if you trust it, convert it: "
-                f"{conversion(path)}"
+                f"{path}: a pickle, which can run any code; if you trust it, take its state dict "
+                f'(of a checkpoint ["model"] or ["state_dict"]) and convert it: {conversion(path)}'
             ) from None
         raise ArtifactError(f"{path}: not a complete safetensors file ({error})") from None
+
+
+def _read_arrays(path: Path) -> State:
+    """Read the arrays of a .npz file by name, without pickles in it."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays}
+    except Exception as error:  # a damaged archive raises errors of any type
+        raise ArtifactError(
+            f"{path}: not a complete .npz file of arrays of numbers ({error}); write it with "
+            "np.savez(path, **{name: value.numpy() for name, value in state.items()})"
+        ) from None
 
 
 def write_state(
@@ -267,10 +285,15 @@ def described(value: Any) -> str:
 
 
 def conversion(path: Path) -> str:
-    """Return a command that converts a pickled state dict to safetensors in the same folder."""
+    """Return a command that converts a pickled state dict to safetensors in the same folder.
+
+    Of a checkpoint, a state dict that is its ``model`` or ``state_dict`` is taken.
+    """
     code = (
         "import torch; from safetensors.torch import save_file; "
-        f"save_file({{k: v.clone() for k, v in torch.load({str(path)!r}, map_location='cpu', "
-        f"weights_only=True).items()}}, {str(path.with_suffix('.safetensors'))!r})"
+        f"s = torch.load({str(path)!r}, map_location='cpu', weights_only=True); "
+        "s = s.get('model', s.get('state_dict', s)); "
+        "save_file({k: v.clone() for k, v in s.items()}, "
+        f"{str(path.with_suffix('.safetensors'))!r})"
     )
     return f"python -c {shlex.quote(code)}"

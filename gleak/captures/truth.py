@@ -33,6 +33,12 @@ DRAWS = 3
 """Orders of samples, and draws of stochastic layers, whose effect is measured."""
 TINY = 1e-12
 """Learning rate of steps that do not move."""
+INTENSITIES = (
+    "if they are normalised, give the samples before the normalisation, and a network that "
+    "normalises first (forward(self, x): return super().forward((x - mean) / std)); divide values "
+    "from 0 to 255 by 255"
+)
+"""What to do about inputs that are no intensities in [0, 1]."""
 CANDIDATES = ("sgd", "sgd~momentum=0.9", "adam", "adamw")
 """Optimisers that are tried if the given one does not explain the updates."""
 
@@ -122,20 +128,37 @@ def _read_samples(
         )
     inputs, labels = (tensors[name] for name in KEYS)
     shape = (client.batch_size, *dataset.shape)
-    _check_shape(path, "inputs", inputs, shape, f"batch_size={shape[0]} and {dataset}")
-    _check_shape(path, "labels", labels, shape[:1], f"batch_size={shape[0]}")
+    remedies = _remedies(inputs, labels, shape)
+    source = f"batch_size={shape[0]} and {dataset}"
+    _check_shape(path, "inputs", inputs, shape, source, remedies["inputs"])
+    _check_shape(path, "labels", labels, shape[:1], f"batch_size={shape[0]}", remedies["labels"])
     check_samples(path, inputs, labels, classes)
     return inputs.float().numpy(), labels.long().numpy()
 
 
 def _check_shape(
-    path: Path, name: str, value: Tensor, expected: tuple[int, ...], source: str
+    path: Path, name: str, value: Tensor, expected: tuple[int, ...], source: str, remedy: str
 ) -> None:
     if value.shape != expected:
+        if value.shape[:1] != expected[:1]:
+            remedy = (
+                "; all clients of a capture have the same batch size, import others as another "
+                "capture"
+            )
         raise ArtifactError(
-            f"{path}: {name} has shape {tuple(value.shape)}, expected {expected} by {source}; all "
-            "clients of a capture have the same batch size, import others as another capture"
+            f"{path}: {name} has shape {tuple(value.shape)}, expected {expected} by {source}"
+            f"{remedy}"
         )
+
+
+def _remedies(inputs: Tensor, labels: Tensor, shape: tuple[int, ...]) -> dict[str, str]:
+    """Return what to do about samples of another shape, but the right number of them."""
+    remedies = {"inputs": "", "labels": "; give one class index for each sample"}
+    if inputs.shape == (shape[0], *shape[2:]) and shape[1] == 1:
+        remedies["inputs"] = "; add the channel: inputs[:, None]"
+    if labels.ndim == 2:
+        remedies["labels"] += " (labels.argmax(1))" if labels.shape[1] > 1 else " (labels[:, 0])"
+    return remedies
 
 
 def check_samples(
@@ -153,10 +176,11 @@ def check_samples(
             f"{tuple(labels.shape)}; give inputs (N, *shape) and one label for each of N samples"
         )
     intensities = inputs.is_floating_point()
-    _check_range(place, "inputs", inputs, intensities, 1, "intensities in [0, 1]")
+    _check_range(place, "inputs", inputs, intensities, 1, f"intensities in [0, 1]; {INTENSITIES}")
     last = "and above" if classes is None else f"to {classes - 1}"
     most, whole = torch.inf if classes is None else classes - 1, not labels.is_floating_point()
-    _check_range(place, "labels", labels, whole, most, f"classes 0 {last}")
+    remedy = "" if whole else "; give class indices as whole numbers, labels.long()"
+    _check_range(place, "labels", labels, whole, most, f"classes 0 {last}{remedy}")
 
 
 def _check_range(

@@ -227,7 +227,10 @@ def test_an_update_without_a_parameter_is_named(folder: Path) -> None:
     update = Update.read(folder / "update.h5")
     some = {name: value for name, value in update.update.items() if name != "0.bias"}
     replace(update, update=some).write(folder / "update.h5")
-    fault = r"/update/0\.bias is missing, but in .*model\.h5 it has shape"
+    fault = (
+        r"/update/0\.bias is missing, but in .*model\.h5 it has shape .*; if 0\.bias had no "
+        r"gradient, give None for it, or freeze it \(requires_grad_\(False\)\)$"
+    )
     with pytest.raises(ArtifactError, match=fault):
         run(folder, folder / "reconstruction.h5")
 

@@ -145,8 +145,8 @@ def drop(name: str) -> Callable[[State], State]:
 FAULTS: dict[str, tuple[str, Callable[[State], State], str]] = {
     "renamed": (
         "before",
-        lambda state: {f"module.{name}": value for name, value in state.items()},
-        r"0\.weight has shape None.*did you mean 'module\.0\.weight'\?",
+        lambda state: {f"net.{name}": value for name, value in state.items()},
+        r"0\.weight has shape None.*did you mean 'net\.0\.weight'\?",
     ),
     "unknown": ("sent", put("8.bias", torch.ones(1)), r"8\.bias has shape \(1,\), but"),
     "left out": ("sent", drop("0.bias"), r"0\.bias missing, such as by a filter .*freezes them"),
@@ -166,15 +166,37 @@ FAULTS: dict[str, tuple[str, Callable[[State], State], str]] = {
     "batch size": (
         "truth",
         change("inputs", lambda value: value[:2].clone()),
-        r"inputs has shape \(2, 1, 8, 8\), expected \(3, 1, 8, 8\) by batch_size=3",
+        r"inputs has shape \(2, 1, 8, 8\), expected \(3, 1, 8, 8\) by batch_size=3.*the same batch",
+    ),
+    "no channel": (
+        "truth",
+        change("inputs", lambda value: value[:, 0].clone()),
+        r"inputs has shape \(3, 8, 8\), .* by batch_size=3 and digits\+size=8; add the channel: "
+        r"inputs\[:, None\]$",
+    ),
+    "one-hot": (
+        "truth",
+        change("labels", lambda value: functional.one_hot(value, 10)),
+        r"labels has shape \(3, 10\), expected \(3,\) by batch_size=3; give one class index for "
+        r"each sample \(labels\.argmax\(1\)\)$",
+    ),
+    "a column": (
+        "truth",
+        change("labels", lambda value: value[:, None]),
+        r"one class index for each sample \(labels\[:, 0\]\)$",
     ),
     "labels": ("truth", put("labels", torch.ones(2)), r"labels has shape \(2,\)"),
     "range": (
         "truth",
         change("inputs", lambda value: value * 255),
-        r"inputs has torch\.float32 values from .* expected intensities in \[0, 1\]",
+        r"inputs has torch\.float32 values from .* expected intensities in \[0, 1\].* by 255$",
     ),
-    "bytes": ("truth", change("inputs", Tensor.byte), r"inputs has torch\.uint8 values"),
+    "normalised": (
+        "truth",
+        change("inputs", lambda value: (value - 0.5) / 0.5),
+        r"give the samples before the normalisation, and a network that normalises first \(forward",
+    ),
+    "bytes": ("truth", change("inputs", Tensor.byte), r"inputs has torch\.uint8 values.* by 255$"),
     "not a number": (
         "truth",
         change("inputs", lambda value: value * torch.nan),
@@ -185,7 +207,11 @@ FAULTS: dict[str, tuple[str, Callable[[State], State], str]] = {
         change("labels", lambda value: value + 10),
         "labels has .* expected classes 0 to 9",
     ),
-    "soft labels": ("truth", change("labels", Tensor.float), "expected classes 0 to 9"),
+    "float labels": (
+        "truth",
+        change("labels", Tensor.float),
+        r"expected classes 0 to 9; .*labels\.long\(\)$",
+    ),
 }
 
 
@@ -210,6 +236,53 @@ def test_each_client_has_sent_something_and_has_its_truth(
         imported(elsewhere.cell(), replace(given, sent=[given.sent[0], given.before]), tmp_path)
     with pytest.raises(ArtifactError, match="--truth: 1 files, but 2 clients"):
         imported(elsewhere.cell(), replace(given, truth=given.truth[:1]), tmp_path)
+
+
+@pytest.mark.parametrize("factor", [0.01, 0.5])
+def test_gradients_and_differences_are_no_states(
+    elsewhere: Elsewhere, tmp_path: Path, factor: float
+) -> None:
+    norm = sum(value.square().sum() for value in load_file(elsewhere.files.before).values()).sqrt()
+
+    def gradients(state: State) -> State:
+        """Noise in place of gradients, which are as little like the parameters."""
+        random = torch.Generator().manual_seed(0)
+        drawn = {name: torch.randn(value.shape, generator=random) for name, value in state.items()}
+        scale = factor * norm / sum(value.square().sum() for value in drawn.values()).sqrt()
+        return {name: scale * value for name, value in drawn.items()}
+
+    elsewhere.spoil(elsewhere.files.sent[1], gradients)
+    files = replace(elsewhere.files, truth=())
+    with pytest.raises(ArtifactError, match=r"after-1\.safe.* not the parameters .* --gradients"):
+        imported(elsewhere.cell(), files, tmp_path)
+
+
+def test_states_are_no_gradients(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    cell, files = elsewhere.cell("gradient", local_steps=1), replace(elsewhere.files, truth=())
+    with pytest.raises(ArtifactError, match=r"after-0\.safetensors: these are the param.* --after"):
+        imported(cell, files, tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.module."])
+def test_the_prefix_of_a_wrapper_is_left_out(
+    elsewhere: Elsewhere, tmp_path: Path, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for file in (elsewhere.files.before, elsewhere.files.sent[0]):
+        elsewhere.spoil(file, lambda state: {prefix + name: each for name, each in state.items()})
+    assert imported(elsewhere.cell(), elsewhere.files, tmp_path).comparison.error < 1e-5
+    assert f"after-0.safetensors: {prefix}, which a wrapper puts" in caplog.text
+    assert "after-1" not in caplog.text
+
+
+def test_arrays_of_numpy_are_read(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    def arrays(file: Path) -> Path:
+        state = {name: value.numpy() for name, value in load_file(file).items()}
+        np.savez(file.with_suffix(".npz"), **state)
+        return file.with_suffix(".npz")
+
+    given = elsewhere.files
+    files = Files(arrays(given.before), [*map(arrays, given.sent)], [*map(arrays, given.truth)])
+    assert imported(elsewhere.cell(), files, tmp_path).comparison.error < 1e-5
 
 
 def test_a_capture_is_not_replaced_unless_asked_for(elsewhere: Elsewhere, tmp_path: Path) -> None:
@@ -348,9 +421,10 @@ FIELDS = {"victims": 2, "batch_size": "4", "local_lr": "0.1", "sends": "weights"
 AGREED = UpdateComparison((1e-6, 1e-7), 1)
 
 
-def described(comparison: UpdateComparison | None, **config: str) -> str:
+def described(comparison: UpdateComparison | None, recorded: bool = False, **config: str) -> str:
     cell = captured_cell("hand", "digits", "lenet", **FIELDS)
-    return describe_capture(cell, Capture(Path("data/hand"), comparison), Path("out"), config)
+    capture = Capture(Path("data/hand"), comparison, recorded=recorded)
+    return describe_capture(cell, capture, Path("out"), config)
 
 
 @pytest.mark.parametrize(
@@ -392,6 +466,43 @@ def test_an_update_that_the_truth_does_not_give_is_a_warning(
     _, line, *_ = described(comparison).splitlines()
     assert re.match(f"warning: {warning}", line)
     assert "warning" not in described(AGREED)
+
+
+MOMENTUM = parse("client_optimizer", "sgd+momentum=0.9")
+
+
+@pytest.mark.parametrize("fits", [(Fit(MOMENTUM, 0.01, 0.0), Fit(SGD(), 0.09, 0.01))])
+def test_of_a_recorded_rate_another_factor_of_the_loss_is_the_cause(fits: tuple[Fit, ...]) -> None:
+    comparison = UpdateComparison((0.1, 0.1), 0.9, fits)
+    warning = described(comparison, recorded=True)
+    assert "agree if the loss of the training was about 0.9 times the mean cross-entropy" in warning
+    for cause in ("--label-smoothing", "class weights", "a sum over samples or accumulated"):
+        assert cause in warning
+    assert "--local-lr" not in warning
+    both = described(replace(comparison, fits=fits[1:]))
+    assert "agree with --local-lr 0.09 in place of" in both
+    assert "about 0.9 times the mean cross-entropy" in both
+
+
+@pytest.mark.parametrize(("metadata", "recorded"), [({"local_lr": "0.2"}, True), (None, False)])
+def test_a_rate_is_recorded_if_the_file_contains_it(
+    elsewhere: Elsewhere, tmp_path: Path, metadata: dict[str, str] | None, recorded: bool
+) -> None:
+    for file in elsewhere.files.sent:
+        save_file(load_file(file), file, metadata)
+    cell = elsewhere.cell(local_lr=0.2)
+    capture = imported(cell, elsewhere.files, tmp_path)
+    text = describe_capture(cell, capture, Path("out"), {})
+    assert "about 0.5 times the mean cross-entropy" in text
+    assert ("--local-lr" in text) is not recorded
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd+momentum=0.9"])
+def test_a_recorded_rate_and_optimizer_are_not_doubted(optimizer: str) -> None:
+    fit = Fit(parse("client_optimizer", optimizer), 0.09, 0.01)
+    warning = described(UpdateComparison((0.1, 0.1), 0.9, (fit,)), recorded=True)
+    assert "--local-lr" not in warning
+    assert "attacks assume the training as given" in warning
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from gleak.artifacts.protocol import Protocol
-from gleak.captures.plausibility import doubt
+from gleak.captures.plausibility import are_not_parameters, are_parameters, decays, doubt
 from gleak.core.registry import parse
 
 RATE = 1e-3
@@ -79,6 +79,38 @@ def test_clipped_steps_bound_the_norm() -> None:
 
 def test_of_a_state_that_was_kept_nothing_is_known() -> None:
     assert doubt(protocol("adam", 1, RATE / 100, state="kept"), update_of("adam", 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (0.0, 1.0),  # A layer that begins with zeros.
+        (1e-3, 0.1),
+        (1.0, 0.5),
+        (1.0, 1.5),
+        (1.0, -0.2),  # Along the parameters, through zero.
+    ],
+)
+def test_a_training_is_no_gradient(before: float, after: float) -> None:
+    """A draw of parameters, and one that changes them."""
+    one, other = torch.randn(2, 500, generator=torch.Generator().manual_seed(0))
+    states = ({"weight": before * one}, {"weight": after * one + 0.1 * abs(after) * other})
+    assert not are_not_parameters(states[1], states[0])
+    assert are_parameters(states[1], states[0]) is False
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "strong"),
+    [("sgd", 1e3, False), ("adamw", 1e-3, False), ("adamw", 10.0, True)],
+)
+def test_weight_decay_can_remove_the_parameters(name: str, rate: float, strong: bool) -> None:
+    assert decays(protocol(name, 20, rate)) is strong
+
+
+def test_of_few_values_nothing_can_be_told() -> None:
+    """Two weights of which one was unlearned."""
+    before, after = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.5])
+    assert not are_not_parameters({"weight": after}, {"weight": before})
 
 
 def still(update: dict[str, np.ndarray], *names: str) -> dict[str, np.ndarray]:

@@ -62,8 +62,12 @@ def two_decays(model: nn.Module) -> Optimizer:
         (lambda model: sgd(model, momentum=1), "options: .*'momentum' = 1.0: .*less than 1"),
         (partial, r"does not train 0\.weight, which requires a gradient"),
         (foreign, r"trains 1 parameters that are not in model\.parameters"),
-        (two_rates, r"learning rates \[0\.1, 0\.2\]"),
-        (two_decays, r"weight_decay=0\.0 and weight_decay=0\.01, .*give all groups the same"),
+        (two_rates, r"learning rates \[0\.1, 0\.2\].* gleak import --before --after"),
+        (
+            two_decays,
+            r"weight_decay=0\.0 and weight_decay=0\.01, .*give all groups the same, or save the "
+            r"state dicts .* --before --after",
+        ),
     ],
 )
 def test_what_attacks_do_not_assume_is_refused_before_training(
@@ -134,6 +138,7 @@ def test_nothing_is_written_of_a_round_that_is_none(
     ("change", "message"),
     [
         (lambda x, y: (x * 255, y), r"inputs has torch\.float32 values from .*intensities"),
+        (lambda x, y: (2 * x - 1, y), "inputs has .* before the normalisation, and a network"),
         (lambda x, y: (x, y - 20), r"labels has torch\.int64 values from .*classes 0 and above"),
         (lambda x, y: (x, y[:2]), r"inputs of shape \(3, 1, 8, 8\) and labels of shape \(2,\)"),
         (lambda x, y: (x[:0], y[:0]), r"inputs of shape \(0, 1, 8, 8\) .* each of N samples"),

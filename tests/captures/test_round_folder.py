@@ -4,11 +4,14 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from gleak.captures.round_folder import (
     Files,
@@ -125,6 +128,20 @@ def test_no_code_in_a_pickle_runs(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("content", [b"PK", b"", pickle.dumps(STATE["weight"].numpy())])
+def test_a_damaged_archive_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state.npz").write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"state\.npz: not a complete \.npz file"):
+        read_state(tmp_path / "state.npz")
+
+
+def test_no_code_in_an_archive_runs(tmp_path: Path) -> None:
+    np.savez(tmp_path / "state.npz", weight=np.array(Bomb(tmp_path / "ran"), dtype=object))
+    with pytest.raises(ArtifactError, match=r"not a complete \.npz file of arrays of numbers"):
+        read_state(tmp_path / "state.npz")
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -132,8 +149,18 @@ def test_no_code_in_a_pickle_runs(tmp_path: Path, name: str) -> None:
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("state.pth", "state")),
     ],
 )
-def test_the_line_that_converts_a_pickle_does(tmp_path: Path, name: str) -> None:
-    torch.save(WEIGHTS, tmp_path / name)
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"model": state, "epoch": 3},
+        pytest.param(lambda state: {"epoch": 3, "state_dict": state}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_line_that_converts_a_pickle_does(
+    tmp_path: Path, name: str, wrap: Callable[[dict[str, Tensor]], object]
+) -> None:
+    torch.save(wrap(WEIGHTS), tmp_path / name)
     with pytest.raises(ArtifactError) as refused:
         read_state(tmp_path / name)
     _, _, command = str(refused.value).partition("convert it: ")

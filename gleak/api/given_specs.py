@@ -18,6 +18,8 @@ ClientLike = str | ClientSpec | Protocol
 """Spec of a client, such as ``"fedavg+local_steps=5+local_lr=0.1"``, or what a server knows."""
 OF_CLIENT = ("local_steps", "local_lr", "mini_batch", "loss", "sends", "batch_norm")
 """Fields of a client's spec that functions once took by themselves."""
+MANY = 10**6
+"""Samples of a client by which these fields are checked."""
 OF_PROTOCOL = (
     "batch_size",
     "local_steps",
@@ -179,7 +181,7 @@ def with_client(*kept: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 fields = "+".join(f"{name}={keywords[name]}" for name in gone)
                 text = f"{', '.join(gone)}: now part of the client's spec"
                 with error_context(text):
-                    parse("client", f"fedavg+{fields}")
+                    parse("client", f"fedavg+batch_size={MANY}+{fields}")
                 raise SpecError(
                     f"{text}; give client='fedavg+{fields}', or add it to the client that you give"
                 )

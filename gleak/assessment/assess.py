@@ -37,10 +37,9 @@ from gleak.studies.stages import path_of
 PAGE, NUMBERS = "report.html", "report.json"
 COPY, CONFIG, LOG = "deployment.yaml", "config.yaml", "run.log"
 SHOWN_LINES = 40
-FAULT = re.compile(
-    r"^[-\d]+ [:,\d]+ ERROR (?:unexpected error:\nTraceback .*\n(?: .*\n)*)?(.+)$", re.MULTILINE
-)
-"""What a failed job logs: its error, or a traceback that ends with it."""
+FAULT = re.compile(r"^[-\d]+ [:,\d]+ ERROR (unexpected error:\n)?(.+)$", re.MULTILINE)
+"""What a failed job logs: its error, or a traceback after these words."""
+RAISED = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt|Exit)\b.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -172,8 +171,8 @@ class Assessment:
         if code:
             said = self.log.read_text(encoding="utf-8")
             print(*said.splitlines()[-SHOWN_LINES:], sep="\n", file=sys.stderr)
-            faults = FAULT.findall(said) or [f"snakemake ended with exit code {code}"]
-            raise GleakError(f"{faults[-1]}; all that snakemake said: {self.log}")
+            fault = _last_fault(said) or f"snakemake ended with exit code {code}"
+            raise GleakError(f"{fault}; all that snakemake said: {self.log}")
         return all(target.exists() for target in targets)
 
 
@@ -222,3 +221,13 @@ def check_folder(folder: Path, text: str) -> None:
             f"{folder} exists, and is not the report of this deployment as it is now; give another "
             "folder with --output, or delete it"
         )
+
+
+def _last_fault(said: str) -> str | None:
+    """Return the last error that a job logged, of a traceback the one that was raised last."""
+    faults = [*FAULT.finditer(said)]
+    if not faults:
+        return None
+    unexpected, fault = faults[-1].groups()
+    raised = RAISED.findall(said, faults[-1].start()) if unexpected else []
+    return raised[-1] if raised else fault

@@ -57,9 +57,13 @@ def are_not_parameters(values: Mapping[str, Tensor], parameters: Mapping[str, Te
 
 
 def decays(protocol: Protocol) -> bool:
-    """Return True if the weight decay of all steps together can remove much of the parameters."""
-    decay = getattr(protocol.optimizer, "weight_decay", 0.0)
-    return protocol.local_lr * sum(protocol.factors) * decay > DECAY
+    """Return True if the weight decay of all steps together can remove much of the parameters.
+
+    Momentum multiplies it.
+    """
+    optimizer = protocol.optimizer
+    decay, momentum = (getattr(optimizer, name, 0.0) for name in ("weight_decay", "momentum"))
+    return protocol.local_lr * sum(protocol.factors) * decay > DECAY * (1 - momentum)
 
 
 def doubt(protocol: Protocol, update: Mapping[str, np.ndarray]) -> str | None:

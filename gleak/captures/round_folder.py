@@ -209,6 +209,8 @@ def _read_arrays(path: Path) -> State:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays}
+    except OSError:
+        raise
     except Exception as error:  # a damaged archive raises errors of any type
         raise ArtifactError(
             f"{path}: not a complete .npz file of arrays of numbers ({error}); write it with "

@@ -8,15 +8,18 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from traceback import walk_tb
 
 from gleak.core.errors import GleakError, SpecError
 
 GROUP = "gleak.plugins"
 VARIABLE = "GLEAK_PLUGINS"
+PACKAGES = "site-packages"
 _loaded: set[str] = set()
 """Modules whose import has begun; one that fails is removed."""
 
@@ -65,11 +68,19 @@ def _remedy(module: str, error: Exception) -> str:
     """Say what to do about a module that is not found, or where an error arose in a plug-in."""
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
         return "add the folder of the module to PYTHONPATH"
-    places = [
-        (frame.f_code.co_filename, line)
-        for frame, line in walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__") == module
+    frames = [
+        (Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)
     ]
     if isinstance(error, SyntaxError) and error.filename:
-        places.append((error.filename, error.lineno or 1))
-    return "correct {}, line {}".format(*places[-1]) if places else "correct its name"
+        frames.append((Path(error.filename), error.lineno or 1))
+    places = [(file, line) for file, line in frames if _is_of_plugins(file)]
+    own = [(file, line) for file, line in places if PACKAGES not in file.parts]
+    return "correct {}, line {}".format(*(own or places)[-1]) if places else "correct its name"
+
+
+def _is_of_plugins(file: Path) -> bool:
+    """Return True if code is neither Python's own nor gleak's."""
+    python = file.is_relative_to(sysconfig.get_path("stdlib")) and PACKAGES not in file.parts
+    return not (
+        python or file.name.startswith("<") or file.is_relative_to(Path(__file__).parents[1])
+    )

@@ -123,11 +123,19 @@ class MembershipSpec(AttackerSpec):
     def check_defense(self, client: ClientSpec, defense: DefenseSpec) -> None:
         super().check_defense(client, defense)
         protocol = client.protocol
-        if not isinstance(client, CapturedUpdates) or not protocol.drop_last:
-            return
         left = protocol.batch_size % protocol.mini_batch
+        if not protocol.drop_last or not left:
+            return
+        if not isinstance(client, CapturedUpdates):
+            if protocol.state == "kept" and protocol.order is not None:
+                raise IncompatibleError(
+                    f"membership {self}: {client} leaves out other samples in the earlier round "
+                    "whose state it keeps than in the observed one; choose a mini_batch that "
+                    "divides its samples"
+                )
+            return
         whole = steps_of_epoch(protocol, protocol.batch_size)
-        if left and (protocol.order is None or protocol.local_steps <= whole):
+        if protocol.order is None or protocol.local_steps <= whole:
             raise IncompatibleError(
                 f"membership {self}: {client} left out {left} of its samples (drop_last), and the "
                 "capture does not say which, so they would count as members; capture rounds whose "

@@ -61,26 +61,21 @@ class GradientCanaries(CanarySpec):
         directions = np.linalg.qr(random.normal(size=(self.values, units)))[0].T
         plain = self._sent(client, NoDefense(), directions, np.ones((1, units)), seed)
         expected, taken = _projections(plain, directions, client)
-        runs = math.ceil(self.trials / taken.sum())
-        present = stream(seed, "coins").random((runs, units)) < 0.5
-        signs = np.where(present, 1.0, -1.0)
-        chunks = [
-            self._sent(
-                changed(client, {"first": start}),
-                defense,
-                directions,
-                signs[start : start + RUNS],
-                derived_seed(seed, "runs"),
-            )
-            for start in range(0, runs, RUNS)
-        ]
-        found = [_projections(one, directions, client) for one in chunks]
-        along, used = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        scores = along * np.sign(expected.sum())
+        coins, noise = stream(seed, "coins"), derived_seed(seed, "runs")
+        scores, included, first, left = [], [], 0, self.trials
+        while left > 0:
+            runs = min(RUNS, math.ceil(left / taken.sum()))
+            present = coins.random((runs, units)) < 0.5
+            signs = np.where(present, 1.0, -1.0)
+            sent = self._sent(changed(client, {"first": first}), defense, directions, signs, noise)
+            along, used = _projections(sent, directions, client)
+            scores.append(along[used] * np.sign(expected.sum()))
+            included.append(present[used])
+            first, left = first + runs, left - used.sum()
         return AuditTrials(
-            score=scores[used][: self.trials],
-            present=present[used][: self.trials],
-            noise_multipliers=chunks[0].noise_multipliers,
+            score=np.concatenate(scores)[: self.trials],
+            present=np.concatenate(included)[: self.trials],
+            noise_multipliers=sent.noise_multipliers,
         )
 
     def _sent(

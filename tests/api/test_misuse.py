@@ -166,6 +166,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             "client='fedavg+local_steps=2+local_lr=0.1'",
         ),
         (lambda: computed(loss="nll_raw"), "give client='fedavg+loss=nll_raw'"),
+        (lambda: computed(mini_batch=2), "give client='fedavg+mini_batch=2'"),
         (
             lambda: computed(loss="bce"),
             "loss: now part of the client's spec: client 'fedavg': field",

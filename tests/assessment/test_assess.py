@@ -89,6 +89,15 @@ Traceback (most recent call last):
     ^^^^^^^^
 ValueError: not a number
 """
+CHAINED = """
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "my_table.py", line 30, in load
+
+    raise OwnError("column age")
+my.OwnError: column age
+"""
 
 
 @pytest.mark.parametrize(
@@ -96,6 +105,7 @@ ValueError: not a number
     [
         (f"{FAULT}a: first\n{FAULT}scan.png: broken; repair it\n", "scan.png: broken; repair it"),
         (f"{FAULT}{TRACEBACK}", "ValueError: not a number"),
+        (f"{FAULT}{TRACEBACK}{CHAINED}", "my.OwnError: column age"),
         ("MissingInputException in rule attack\n", "snakemake ended with exit code 1"),
     ],
 )

@@ -107,6 +107,11 @@ def test_weight_decay_can_remove_the_parameters(name: str, rate: float, strong: 
     assert decays(protocol(name, 20, rate)) is strong
 
 
+@pytest.mark.parametrize(("momentum", "strong"), [("", False), ("+momentum=0.9", True)])
+def test_momentum_multiplies_weight_decay(momentum: str, strong: bool) -> None:
+    assert decays(protocol(f"sgd+weight_decay=0.01{momentum}", 20, 1.0)) is strong
+
+
 def test_of_few_values_nothing_can_be_told() -> None:
     """Two weights of which one was unlearned."""
     before, after = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.5])

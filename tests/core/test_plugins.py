@@ -29,6 +29,8 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / f"{name}.py").write_text(ATTACK.replace("{name}", name))
     (tmp_path / "mine_faulty.py").write_text("import os\nimport no_such_module\n")
     (tmp_path / "mine_unparsed.py").write_text("import os\n\nclass Mine\n")
+    (tmp_path / "mine_helped.py").write_text("import mine_helper\n")
+    (tmp_path / "mine_helper.py").write_text("import json\njson.loads('{')\n")
     untyped = ATTACK.replace("{name}", "mine_untyped") + "    limit = 0.1\n"
     (tmp_path / "mine_untyped.py").write_text(untyped)
     (tmp_path / "mine_twice.py").write_text(ATTACK.replace("{name}", "cpl"))
@@ -85,6 +87,7 @@ def test_commands_read_the_configuration(folder: Path) -> None:
             "ModuleNotFoundError: No module named 'no_such_module'; correct "
             "{folder}/mine_faulty.py, line 2, or remove the plug-in",
         ),
+        ("mine_helped", "correct {folder}/mine_helper.py, line 2, or remove the plug-in"),
         ("mine_unparsed", "correct {folder}/mine_unparsed.py, line 3, or remove the plug-in"),
         ("mine_untyped", "correct {folder}/mine_untyped.py, line 7, or remove the plug-in"),
         ("mine_missing.inner", "No module named 'mine_missing'; add the folder of the module to "),

@@ -90,9 +90,11 @@ def test_equal_seeds_give_equal_audits_and_others_do_not():
     assert not np.array_equal(first.score, other.score)
 
 
-@pytest.mark.parametrize("order", ["fixed", "shuffled"])
-def test_samples_that_no_step_takes_are_no_trials(order: str):
-    client = f"fedavg+batch_size=7+mini_batch=4+drop_last=true+order={order}"
+@pytest.mark.parametrize(
+    "fields", ["order=fixed", "order=shuffled", "order=shuffled+local_steps=2"]
+)
+def test_samples_that_no_step_takes_are_no_trials(fields: str):
+    client = f"fedavg+batch_size=7+mini_batch=4+drop_last=true+{fields}"
     found = GradientCanaries(trials=200).test(subject("fedcdp+snr=none+sigma=0.01", client), 0)
     np.testing.assert_array_equal(found.score > 0, found.present)
     assert len(found.score) == 200

@@ -51,6 +51,13 @@ def test_captured_clients_that_left_samples_out_are_refused(steps: int, order: s
         SPEC.check_defense(parse("client", text), parse("defense", "none"))
 
 
+def test_shuffled_rounds_that_keep_a_state_and_leave_samples_out_are_refused() -> None:
+    text = "fedavg+batch_size=7+mini_batch=4+drop_last=true+optimizer=sgd~momentum=0.9+state=kept"
+    SPEC.check_defense(parse("client", text), parse("defense", "none"))
+    with pytest.raises(IncompatibleError, match="whose state it keeps"):
+        SPEC.check_defense(parse("client", f"{text}+order=shuffled"), parse("defense", "none"))
+
+
 def test_several_epochs_of_captured_clients_take_other_samples() -> None:
     text = "captured+batch_size=7+mini_batch=4+local_steps=2+drop_last=true+order=shuffled"
     SPEC.check_defense(parse("client", text), parse("defense", "none"))

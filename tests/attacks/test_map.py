@@ -76,3 +76,15 @@ def test_tables_are_searched_without_a_code(cells: TinyCells) -> None:
     np.testing.assert_array_equal(found.labels, truth.labels)
     assert np.abs(found.inputs - truth.inputs).mean() < 0.1
     assert torch.isfinite(torch.from_numpy(np.asarray(found.objective))).all()
+
+
+def test_on_networks_with_kinks_it_goes_on_where_l_bfgs_ends(cells: TinyCells) -> None:
+    folder = cells.simulate(
+        "image", model="lenet+width=4+activation=relu", client="fedsgd+victims=4"
+    )
+    seen, attack = cells.observe(folder, MAP()), MAP(iterations=100)
+    found = attack.reconstruct(seen)
+    posterior = Posterior.of(seen, attack.parts())
+    other = posterior.search(found.labels, attack.iterations)
+    reached, ended = (posterior.criterion(one.inputs, one.labels) for one in (found, other))
+    assert np.mean(reached) < np.mean(ended)

@@ -73,8 +73,9 @@ class MAP(MatchingAttack):
         return super().fitted(observation, min(evaluations, self.iterations))
 
     def search(self, observation: Observation) -> Reconstruction:
-        posterior = Posterior.of(observation, self.parts())
+        parts = self.parts()
+        posterior = Posterior.of(observation, parts)
         labels, spent = posterior.likely_labels()
-        changed = {"optimizer": OF_IMAGES} if observation.modality == "image" else {}
-        found = posterior.search(labels, self.iterations, **changed)
+        optimizer = OF_IMAGES if observation.modality == "image" else parts.optimizer
+        found = posterior.search(labels, self.iterations, optimizer=optimizer)
         return replace(found, evaluations=found.evaluations + spent, paired=True)

@@ -176,8 +176,9 @@ def best(tiny: TinyCells, defense: str, **changed: object) -> np.ndarray:
 def test_a_value_that_was_cut_may_have_been_larger(cells: TinyCells, fields: str) -> None:
     """An attacker who takes it as it is finds less."""
     defense = f"flare_percentile{fields}"
-    assert (best(cells, defense) > 15).all()
-    assert (best(cells, defense, cells={}) < 10).all()
+    told = best(cells, defense)
+    assert (told > 15).all()
+    assert (best(cells, defense, cells={}) < told - 10).all()
 
 
 def test_what_is_left_of_few_noisy_values_shows_nothing(cells: TinyCells) -> None:

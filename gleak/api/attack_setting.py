@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from gleak.api import tensors
 from gleak.api.tensors import ArrayLike, Labels, Shape, checked_inputs, checked_labels, tensor_of
 from gleak.api.user_network import GivenNetwork, describe_samples, modality_of
-from gleak.artifacts.encodings import Dense, Sparse
+from gleak.artifacts.encodings import Encoded, Sparse
 from gleak.artifacts.model import Knowledge, Secret
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import GRANTS, Granted, Update
@@ -25,12 +26,14 @@ from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError, nearest
 from gleak.core.registry import load, parse
 from gleak.crafting.base import CraftingSpec
+from gleak.defenses.base import DefenseSpec, NoDefense, encode
 from gleak.knowledge.loading import load_knowledge
 from gleak.models.batch_norm import batch_norm_passes
 from gleak.models.layer_search import first_dense_layer
 from gleak.models.parameters import trained_parameters
 
 WHERE, ORIGIN = "gradients: ", "the model"
+NO_DEFENSE = NoDefense()
 AUXILIARY = ("auxiliary_inputs", "auxiliary_labels")
 
 
@@ -44,8 +47,7 @@ class Setting:
         classes: number of logits.
         client: batch size, loss and local steps.
         secret: of a server that crafted the parameters; None for an honest one.
-        clients: number of clients of whose updates the mean is attacked, and which have the samples
-            in equal shares; None: one.
+        defense: of the client, or of the clients of a sum.
     """
 
     network: nn.Module
@@ -53,17 +55,20 @@ class Setting:
     classes: int
     client: ClientSpec
     secret: Secret | None = None
-    clients: int | None = None
+    defense: DefenseSpec = NO_DEFENSE
 
     @property
     def protocol(self) -> Protocol:
         """Training of the client, or of the clients of a sum, as the server knows it."""
-        return replace(self.client.protocol, clients=self.clients)
+        return self.defense.protocol_of(self.client)
 
     def update(
         self, values: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray] | None = None
     ) -> Update:
-        """Return checked gradients as the update of a victim; masks are 1 where it sent values."""
+        """Return checked gradients as the update of a victim.
+
+        Masks are 1 where it sent values; of other parameters the defence says what was sent.
+        """
         shapes = {name: value.shape for name, value in values.items()}
         run_attack.check_shapes(shapes, trained_parameters(self.network), None, WHERE, ORIGIN)
         sent = masks or {}
@@ -71,10 +76,10 @@ class Setting:
             raise ArtifactError(
                 f"sent: unknown parameter {unknown[0]!r}; {nearest(unknown[0], list(values))}"
             )
-        update = Update(
-            protocol=self.protocol,
-            update={name: _encoded(name, value, sent.get(name)) for name, value in values.items()},
-        )
+        masked = {name: _masked(name, values[name], mask) for name, mask in sent.items()}
+        rest = {name: value for name, value in values.items() if name not in sent}
+        encoded = {**masked, **self._encoded(rest)}
+        update = Update(protocol=self.protocol, update={name: encoded[name] for name in values})
         update.validate("gradients")
         scale = self.client.protocol.update_scale
         for name, value in values.items() if scale != 1 else ():
@@ -86,6 +91,17 @@ class Setting:
                     f"the range of {value.dtype}; check local_lr and local_steps"
                 )
         return update
+
+    def _encoded(self, values: Mapping[str, np.ndarray]) -> dict[str, Encoded]:
+        """Encode parameters, without axes of victim and round, as the defence sends them."""
+        rows = {name: torch.from_numpy(value)[None] for name, value in values.items()}
+        filled = {name: value for name, value in rows.items() if value.numel()}
+        known = self.defense.rescaled(self.client.protocol.update_scale)
+        try:
+            sent = known.encode_received(filled) if filled else {}
+        except ArtifactError as error:
+            raise ArtifactError(f"gradients: {error}") from None
+        return {name: sent[name] if name in sent else encode(row) for name, row in rows.items()}
 
     def granted(self, given: Mapping[str, ArrayLike], labels: Labels | None) -> dict[str, Granted]:
         """Return the checked grants by name."""
@@ -185,10 +201,12 @@ class Setting:
     def _check(self, spec: AttackerSpec, granted: frozenset[str]) -> None:
         samples = describe_samples(self.shape, self.classes)
         spec.check(samples, GivenNetwork(), self.client)
+        spec.check_defense(self.client, self.defense)
         spec.check_crafting(crafting_of(self.secret))
         run_attack.check_granted(spec, granted)
         try:
             self.client.check_network(self.network, self.shape)
+            self.defense.check_network(self.network, self.shape)
             network = self.client.run(self.network)
             spec.check_network(network, self.shape, self.classes, self.client)
             self._check_clients()
@@ -198,7 +216,7 @@ class Setting:
     def _check_clients(self) -> None:
         """Check that a server made parameters for all clients of the sum."""
         own = crafting_of(self.secret).client_parameters(self.network) or {}
-        number = self.clients or 1
+        number = self.defense.clients_per_update
         for values in own.values():
             if number > len(values):
                 raise IncompatibleError(
@@ -237,10 +255,8 @@ class Setting:
         )
 
 
-def _encoded(name: str, value: np.ndarray, mask: np.ndarray | None) -> Dense | Sparse:
-    """Return the gradient of a parameter as one victim's update in one round."""
-    if mask is None:
-        return Dense(value[None, None])
+def _masked(name: str, value: np.ndarray, mask: np.ndarray) -> Sparse:
+    """Return the gradient of a parameter of which some values were sent, in one round."""
     if not np.isin(mask, (0, 1)).all():
         raise ArtifactError(f"sent: {name}: values other than true and false, 1 and 0")
     if mask.shape != value.shape:

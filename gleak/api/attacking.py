@@ -32,7 +32,8 @@ from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.core.spec import build_spec, changed
+from gleak.core.spec import changed
+from gleak.defenses.base import DefenseSpec, NoDefense
 from gleak.defenses.secure_aggregation import SecureAggregation
 from gleak.models.parameters import without_prefix
 from gleak.runtime.device import choose_device
@@ -157,6 +158,7 @@ def attack(
     labels: Labels | None = None,
     batch_size: SupportsIndex | None = None,
     client: ClientLike = "fedsgd",
+    defense: str | DefenseSpec = "none",
     clients: SupportsIndex | None = None,
     sent: Gradients | None = None,
     grants: Mapping[str, ArrayLike] | None = None,
@@ -190,12 +192,15 @@ def attack(
             -(after - before) / (local_lr local_steps), and with ``sends=weights`` the weights after
             training minus those before. ``loss``, ``mini_batch`` and ``batch_norm`` are further
             fields. Also a spec object, or the `Protocol` of an ``update.h5``.
-        clients: number of clients of whose updates ``gradients`` are the mean, as under secure
-            aggregation. ``batch_size`` is then the number of samples of all, which they have in
-            equal shares. None: that of the `Protocol`, else one.
+        defense: defence of the client, as the server knows it (see ``gleak list defense``), such as
+            ``"dp+sigma=0.01"`` or ``"qsgd"``. Without it attacks take clipped gradients, rounded
+            values and zeros of values that were not sent for exact ones, and find less.
+        clients: number of clients of whose updates ``gradients`` are the mean, as under defence
+            ``secure_aggregation``. ``batch_size`` is then the number of samples of all, which they
+            have in equal shares. None: that of the defence or the `Protocol`, else one.
         sent: masks of the values that the client sent, like ``gradients``, if it sent only some
-            (sparsification): true where a value was sent. Parameters that are left out were sent as
-            a whole. Attacks then do not take the other values for zeros.
+            (sparsification): true where a value was sent. Of parameters that are left out the
+            defence tells it: those that are not zero, or all.
         grants: further knowledge of the attacker by name, such as ``mean_input``; the error of an
             attack that needs one names it.
         secret: secret of the server, if `gleak.craft` made the parameters.
@@ -210,10 +215,11 @@ def attack(
     Raises:
         SpecError: an unknown attack, client or field, or a value of another type or out of range.
         ArtifactError: the gradients are not those of the model, or are its parameters; values are
-            not finite; masks, labels or grants are invalid; the secret is of another network.
+            not finite, or not those of the defence; masks, labels or grants are invalid; the secret
+            is of another network.
         GleakError: an unknown device, or no such GPU.
-        IncompatibleError: the attack does not support this model or client, or lacks a grant; names
-            attacks that do.
+        IncompatibleError: the attack does not support this model, client or defence, or lacks a
+            grant; names attacks that do.
 
     Example:
         >>> import gleak, torch
@@ -234,13 +240,13 @@ def attack(
     shape, seed = tensors.checked_shape(shape), tensors.checked_seed(seed)
     known = None if labels is None else tensors.checked_labels(labels)
     one = client_of(client, batch_size, samples=1 if known is None else len(known))
-    summed = summed_clients(client, clients, one)
+    known_defense = as_known(defense, client, clients, one)
     files = checked_files(knowledge)
     check_secret(secret)
     classes = examine(network, shape)
     values = named_gradients(without_prefix(gradients, model), network)
     masks = {} if sent is None else named_gradients(without_prefix(sent, model), network, "sent")
-    setting = Setting(network, shape, classes, one, secret, summed)
+    setting = Setting(network, shape, classes, one, secret, known_defense)
     update = setting.update(values, masks)
     granted = setting.granted({} if grants is None else grants, known)
     setting.check(attacker, frozenset(granted))
@@ -254,28 +260,42 @@ def attack(
     return AttackResult.of(str(attacker), reconstruction, cost, one.batch_size)
 
 
-def summed_clients(
-    client: ClientLike, clients: SupportsIndex | None, one: ClientSpec
-) -> int | None:
-    """Return the number of clients of a sum that is attacked; None if there is one client.
+def as_known(
+    given: str | DefenseSpec, client: ClientLike, clients: SupportsIndex | None, one: ClientSpec
+) -> DefenseSpec:
+    """Return the defence that the server knows, of a sum if several clients are attacked.
 
     Args:
+        given: the defence.
         client: as it was given.
-        clients: as they were given.
+        clients: number of clients of a sum, as it was given.
         one: the spec of the client.
 
     Raises:
-        SpecError: the number is not positive.
-        IncompatibleError: clients with these samples and steps cannot be summed.
+        SpecError: the number is not positive, or that of another sum; a `Protocol` of clients under
+            a defence that is not given.
+        IncompatibleError: the defence does not support the client.
     """
-    known = client.clients if clients is None and isinstance(client, Protocol) else None
+    defense: DefenseSpec = as_spec("defense", given)
+    protocol = client if isinstance(client, Protocol) else None
+    known = None if protocol is None else protocol.clients
     number = known if clients is None else checked_count("clients", clients)
-    if number is None or number == 1:
-        return None
-    group = build_spec(SecureAggregation, {"clients": number})
-    assert isinstance(group, SecureAggregation)
-    group.check(one)
-    return number
+    members = defense.clients_per_update
+    if number is not None and number > 1 and number != members:
+        if not isinstance(defense, NoDefense):
+            raise SpecError(
+                f"{number} clients are summed, but defense {defense} is that of {members}; give "
+                f"defense='secure_aggregation+clients={number}+each=...' for a defence of each"
+            )
+        defense = SecureAggregation(clients=number)
+    hidden = protocol is not None and (protocol.clipping or protocol.pruning)
+    if hidden and isinstance(defense, NoDefense):
+        raise SpecError(
+            "client: by its protocol a defence clipped or pruned the update; give it, as in "
+            "defense='dp+sigma=0.01' (the spec of the update.h5 names it)"
+        )
+    defense.check(one)
+    return defense
 
 
 def checked_files(knowledge: Any) -> list[Path]:

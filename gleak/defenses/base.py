@@ -202,6 +202,23 @@ class DefenseSpec(Spec):
         """
         return {name: encode(value) for name, value in update.items()}
 
+    def encode_received(self, update: Tensors) -> dict[str, Encoded]:
+        """Encode values that a server decoded, as far as they tell how they were sent.
+
+        An attacker then knows masks, codes and bases, as from ``update.h5``. By default all values
+        were sent.
+
+        Args:
+            update: by parameter, Shape (R, *shape).
+
+        Returns:
+            Every parameter, encoded with a leading victim axis of size 1.
+
+        Raises:
+            ArtifactError: the defence does not send such values.
+        """
+        return {name: encode(value) for name, value in update.items()}
+
     def protect_mean(
         self, mean: Tensors, computed: Sequence[Tensors], generator: torch.Generator
     ) -> Tensors:

@@ -10,13 +10,13 @@ from typing import Self
 import numpy as np
 from pydantic import model_validator
 
-from gleak.artifacts.encodings import Clipped, Encoded, Sparse
+from gleak.artifacts.encodings import Clipped, Encoded
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode
-from gleak.defenses.sparsification import encode_sparse
+from gleak.defenses.sparsification import Sparsification, encode_nonzero, encode_sparse
 from gleak.models.parameters import Tensors
 from gleak.runtime.seeding import numpy_stream
 
@@ -27,7 +27,7 @@ Rows = dict[str, np.ndarray]
 """Values of one round by parameter; Shape (*shape)."""
 
 
-class FilterOfValues(DefenseSpec):
+class FilterOfValues(Sparsification):
     """Base of filters that choose values of one round, and change those that they send.
 
     The server finds zeros where nothing was sent, so it knows which values were.
@@ -40,22 +40,16 @@ class FilterOfValues(DefenseSpec):
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        return {**self.sparse(update, generator)}
-
-    def sparse(self, update: Tensors, generator: torch.Generator) -> dict[str, Sparse]:
-        """Filter each round, and encode the values that are not zero."""
         random = numpy_stream(generator)
         count = len(next(iter(update.values())))
         rounds = [
             self.filtered({name: value[number].numpy() for name, value in update.items()}, random)
             for number in range(count)
         ]
-        sent: dict[str, Sparse] = {}
-        for name in update:
-            values = np.stack([one[name] for one in rounds])
-            flat = values.reshape(count, -1)
-            sent[name] = encode_sparse(torch.from_numpy(values), flat != 0)
-        return sent
+        joined = {name: np.stack([one[name] for one in rounds]) for name in update}
+        return self.encode_received(
+            {name: torch.from_numpy(value) for name, value in joined.items()}
+        )
 
     @abstractmethod
     def filtered(self, update: Rows, random: np.random.RandomState) -> Rows:
@@ -84,11 +78,10 @@ class PercentilePrivacy(FilterOfValues):
     )
     steps: int = parameter(1, STEPS, ge=1)
 
-    def protect(
-        self, update: Tensors, generator: torch.Generator, memory: Memory
-    ) -> dict[str, Encoded]:
+    def encode_received(self, update: Tensors) -> dict[str, Encoded]:
+        """Encode values that are not zero; one of the largest magnitude may have been larger."""
         sent: dict[str, Encoded] = {}
-        for name, one in self.sparse(update, generator).items():
+        for name, one in encode_nonzero(update).items():
             bounds = np.full(one.leading, self.gamma * self.steps, one.values.dtype)
             cut = Clipped(one.indices, one.values, one.shape, bounds)
             sent[name] = cut if update[name].ndim > 1 else one
@@ -281,6 +274,10 @@ class ExcludeVars(DefenseSpec):
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
+        return self.encode_received(update)
+
+    def encode_received(self, update: Tensors) -> dict[str, Encoded]:
+        """Encode parameters, without values if they are excluded."""
         return {
             name: encode_sparse(value, np.zeros((len(value), value[0].numel()), dtype=bool))
             if self.excludes(name)

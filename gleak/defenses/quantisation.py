@@ -8,12 +8,16 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from gleak.artifacts.encodings import Encoded, Quantized, Rounded, Signs
+from gleak.core.errors import ArtifactError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, per_round, scale_rounds, update_norms
 from gleak.defenses.sparsification import Scope
 from gleak.models.parameters import Tensors
+
+OFF_LEVEL = 0.05
+"""Distance of values from their levels, in levels, by the rounding of differences of weights."""
 
 
 class QuantizerSpec(DefenseSpec):
@@ -68,6 +72,42 @@ class QuantizerSpec(DefenseSpec):
             codes = (value.sign() * numbers).to(torch.int8)
             sent[name] = self.encoding(codes.numpy()[None], (height / self.steps).numpy()[None])
         return sent
+
+    def encode_received(self, update: Tensors) -> dict[str, Encoded]:
+        """Encode values as codes: multiples of a level that their largest magnitudes tell."""
+        flat = {name: value.reshape(len(value), -1) for name, value in update.items()}
+        if self.scope == "global":
+            levels = dict.fromkeys(flat, self._level(torch.cat([*flat.values()], 1), "the update"))
+        else:
+            levels = {name: self._level(values, name) for name, values in flat.items()}
+        return {
+            name: self.encoding(
+                _codes(value, per_round(levels[name], value)).to(torch.int8).numpy()[None],
+                levels[name].numpy()[None],
+            )
+            for name, value in update.items()
+        }
+
+    def _level(self, values: torch.Tensor, name: str) -> torch.Tensor:
+        """Return the value of code 1 in each round, (R), of values (R, M) that were sent."""
+        highest = values.abs().amax(1)
+        level = torch.full_like(highest, torch.nan)
+        for code in [self.steps] if math.isinf(self.order) else range(self.steps, 0, -1):
+            tried = highest / code
+            errors = values / per_round(tried, values) - _codes(values, per_round(tried, values))
+            fits = errors.abs().nan_to_num(0).amax(1) < OFF_LEVEL
+            level = torch.where(fits, tried, level)
+        if level.isnan().any():
+            raise ArtifactError(
+                f"{name}: its values are no multiples of one of {self.steps} levels, so it was not "
+                f"sent under defense {self}; correct the bits, or leave the defence out"
+            )
+        return level
+
+
+def _codes(values: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+    """Return the nearest codes of values, which broadcast with the value of code 1; 0 for 0."""
+    return torch.where(level > 0, values / level, 0).round()
 
 
 @register("quantize")
@@ -137,6 +177,20 @@ class SignSGD(DefenseSpec):
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
+        return self._signs(update)
+
+    def encode_received(self, update: Tensors) -> dict[str, Encoded]:
+        """Encode values as signs, if all that are not zero have one magnitude."""
+        for name, value in update.items():
+            magnitudes = value[value != 0].abs()
+            if len(magnitudes) and magnitudes.max() > (1 + OFF_LEVEL) * magnitudes.min():
+                raise ArtifactError(
+                    f"{name}: its values differ in magnitude, so it was not sent under defense "
+                    f"{self}; leave the defence out"
+                )
+        return self._signs(update)
+
+    def _signs(self, update: Tensors) -> dict[str, Encoded]:
         return {
             name: Signs(value.sign().to(torch.int8).numpy()[None]) for name, value in update.items()
         }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 
 from gleak.artifacts.encodings import Encoded, Factored, Sparse
+from gleak.core.errors import ArtifactError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -16,10 +18,22 @@ from gleak.defenses.base import DefenseSpec, Memory, encode
 from gleak.models.parameters import Tensors
 
 Scope = Literal["tensor", "global"]
+HIGHER_RANK = 0.01
+"""Largest singular value beyond the rank of a product, relative to the first, by rounding."""
+DETERMINED = 1e-4
+"""Singular value of a product, relative to the first, below which its vector is one of rounding."""
+
+
+class Sparsification(DefenseSpec):
+    """Base of defences that send a part of the values, with their positions."""
+
+    def encode_received(self, update: Tensors) -> dict[str, Encoded]:
+        """Encode values that are not zero as those that were sent."""
+        return {**encode_nonzero(update)}
 
 
 @register("topk")
-class TopK(DefenseSpec):
+class TopK(Sparsification):
     """Only the share of values with the largest magnitude is sent, with their positions.
 
     The selected values of a gradient and of a difference of weights are the same. At least one
@@ -38,7 +52,7 @@ class TopK(DefenseSpec):
 
 
 @register("threshold")
-class Threshold(DefenseSpec):
+class Threshold(Sparsification):
     """Values with a magnitude above a quantile are sent, the others are accumulated.
 
     A client adds the values not sent to its next update before it selects, so that nothing is lost
@@ -80,7 +94,7 @@ class Threshold(DefenseSpec):
 
 
 @register("random_mask")
-class RandomMask(DefenseSpec):
+class RandomMask(Sparsification):
     """Structured update: each parameter's update is restricted to random positions.
 
     Positions are drawn anew for each client and round. A client learns only the entries under its
@@ -134,17 +148,39 @@ class LowRank(DefenseSpec):
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        return {name: self._send(value, generator) for name, value in update.items()}
+        def drawn(matrix: torch.Tensor) -> torch.Tensor:
+            values = matrix.new_empty(*matrix.shape[:2], self.rank).normal_(generator=generator)
+            return torch.linalg.qr(values).Q
 
-    def _send(self, value: torch.Tensor, generator: torch.Generator) -> Encoded:
+        def leading(matrix: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.svd(matrix, full_matrices=False).U[..., : self.rank]
+
+        basis = drawn if self.basis == "random" else leading
+        return {name: self._product(value, basis) for name, value in update.items()}
+
+    def encode_received(self, update: Tensors) -> dict[str, Encoded]:
+        """Encode products by singular vectors in the span of the columns that were sent."""
+
+        def spanning(matrix: torch.Tensor) -> torch.Tensor:
+            left, sizes, _ = torch.linalg.svd(matrix, full_matrices=False)
+            if (sizes[:, self.rank] > HIGHER_RANK * sizes[:, 0]).any():
+                raise ArtifactError(
+                    f"a weight has a higher rank than {self.rank}, so it was not sent under "
+                    f"defense {self}; correct the rank, or leave the defence out"
+                )
+            found = int((sizes > DETERMINED * sizes[:, :1]).sum(1).max())
+            return left[..., : min(max(found, 1), self.rank)]
+
+        return {name: self._product(value, spanning) for name, value in update.items()}
+
+    def _product(
+        self, value: torch.Tensor, basis: Callable[[torch.Tensor], torch.Tensor]
+    ) -> Encoded:
+        """Encode a weight by a basis (R, rows, K) of columns, which is a function of its matrix."""
         if value.ndim < 3 or min(value.shape[1], value[0, 0].numel()) <= self.rank:
             return encode(value)
         matrix = value.flatten(2)
-        if self.basis == "best":
-            left = torch.linalg.svd(matrix, full_matrices=False).U[..., : self.rank]
-        else:
-            drawn = matrix.new_empty(*matrix.shape[:2], self.rank).normal_(generator=generator)
-            left = torch.linalg.qr(drawn).Q
+        left = basis(matrix)
         right = left.mT @ matrix
         shape = np.array(value.shape[1:], dtype=np.int64)
         return Factored(left.numpy()[None], right.numpy()[None], shape)
@@ -173,6 +209,14 @@ def _largest(values: np.ndarray, share: Fraction) -> np.ndarray:
     mask = np.zeros(values.shape, dtype=bool)
     np.put_along_axis(mask, order, True, axis=1)
     return mask
+
+
+def encode_nonzero(update: Tensors) -> dict[str, Sparse]:
+    """Encode the values that are not zero; by parameter Shape (R, *shape)."""
+    return {
+        name: encode_sparse(value, (value.reshape(len(value), -1) != 0).numpy())
+        for name, value in update.items()
+    }
 
 
 def encode_sparse(value: torch.Tensor, mask: np.ndarray) -> Sparse:

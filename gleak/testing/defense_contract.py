@@ -33,8 +33,8 @@ def check_defense(defense: str | DefenseSpec | type[DefenseSpec]) -> None:
     """Check that a defence obeys the contract of all defences.
 
     On a small update of one and of several rounds: parameters, rounds and shapes are kept; the
-    encoding is valid; equal random streams give equal values; and neither the client's values nor
-    its model are changed, with and without samples. Clients of networks of unusual forms (as for
+    encoding is valid, and that of the decoded values; equal random streams give equal values; and
+    neither the client's values nor its model are changed, with and without samples. Clients of networks of unusual forms (as for
     `check_attack`) send what their defence makes of the update, or it refuses the network.
 
     Args:
@@ -162,6 +162,25 @@ def check_joined(spec: DefenseSpec) -> None:
         assert np.array_equal(joined.decode(), alone), f"{spec}: {key} differs when joined"
 
 
+def check_encoded_again(spec: DefenseSpec) -> None:
+    """Check that values that a server decoded are encoded as they were sent.
+
+    Of a sum the server sees no encodings.
+    """
+    protected = spec.protect(small_update(), random_stream(), {})
+    decoded = {name: torch.from_numpy(one.decode()[0]) for name, one in protected.items()}
+    again = spec.encode_received(decoded)
+    for key, sent in protected.items():
+        values, given, where = decoded[key].numpy(), again[key], f"{spec}: {key}, encoded again,"
+        close = np.allclose(given.decode()[0], values, rtol=0, atol=1e-5 * np.abs(values).max())
+        assert close, f"{where} has other values"
+        if spec.clients_per_update == 1:
+            kept = type(given) is type(sent)
+            assert kept, f"{where} is {type(given).__name__}, not {type(sent).__name__}"
+            alike = np.array_equal(np.asarray(given.sent()), np.asarray(sent.sent()))
+            assert alike, f"{where} has another mask; override encode_received"
+
+
 CHECKS: tuple[Callable[[DefenseSpec], None], ...] = (
     check_encoding,
     check_randomness,
@@ -170,5 +189,6 @@ CHECKS: tuple[Callable[[DefenseSpec], None], ...] = (
     check_randomness_with_samples,
     check_client_kept,
     check_joined,
+    check_encoded_again,
     check_defense_on_forms,
 )

@@ -18,7 +18,7 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.artifacts.update import Granted, Update
 from gleak.attacks.run_attack import attack as run_attack
-from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
 
@@ -261,3 +261,81 @@ def test_values_that_were_not_sent_are_told_from_zeros() -> None:
     assert torch.allclose(found.inputs, inputs, atol=1e-3)
     zeros = gleak.attack("aono", model, update, SHAPE)
     assert not torch.allclose(zeros.inputs, inputs, atol=0.1)
+
+
+PROFILE, LIKELIHOOD = "map+iterations=5", "invertgrad+iterations=5+distance=likelihood"
+USED = {
+    "dp": PROFILE,
+    "fedcdp": PROFILE,
+    "qsgd": LIKELIHOOD,
+    "quantize": LIKELIHOOD,
+    "random_mask+keep=0.5": PROFILE,
+    "signsgd": LIKELIHOOD,
+    "soteria": "best+budget=5",
+    "topk": PROFILE,
+}
+
+
+@pytest.mark.parametrize(("defense", "attack"), USED.items())
+def test_what_the_server_knows_of_a_defense_is_known_as_in_the_workflow(
+    defense: str, attack: str, simulate: Simulate, tmp_path: Path
+) -> None:
+    """Clipping, codes and masks: of the same values the workflow's attack finds the same."""
+    folder = simulate(model="mlp+hidden=16", client="fedsgd+victims=1", defense=defense)
+    spec = parse("attack", attack)
+    files = (folder / "update.h5", folder / "model.h5", {}, tmp_path / "r.h5")
+    run_attack(spec, *files, seed=3, device="cpu")
+    expected = Reconstruction.read(tmp_path / "r.h5").inputs[0]
+
+    model = load_network(Model.read(folder / "model.h5"), "model.h5")
+    update = Update.read(folder / "update.h5")
+    values = {name: torch.from_numpy(each.decode()[0, 0]) for name, each in update.update.items()}
+    known = gleak.attack(spec, model, values, SHAPE, defense=defense, seed=3, device="cpu")
+    assert np.allclose(known.inputs, expected, atol=1e-3)
+    unknown = gleak.attack(spec, model, values, SHAPE, seed=3, device="cpu").inputs
+    assert not np.allclose(unknown, expected, atol=1e-3)
+
+
+def test_of_a_product_the_columns_are_known_that_its_values_tell() -> None:
+    model, (inputs, labels) = network(), batch()
+    values = gleak.compute_update(model, inputs, labels, defense="low_rank")
+    given = ("best+budget=20", model, values, SHAPE)
+    assert gleak.score(gleak.attack(*given, defense="low_rank"), inputs)["psnr"] > 50
+    assert gleak.score(gleak.attack(*given), inputs)["psnr"] < 20
+
+
+@pytest.mark.parametrize("clients", [None, 2])
+def test_a_sum_of_clients_is_a_defense_and_a_number(clients: int | None) -> None:
+    model, (inputs, labels) = network(), batch(2)
+    defense = "secure_aggregation+clients=2"
+    mean = gleak.compute_update(model, inputs, labels, defense=defense)
+    first, second = (
+        gleak.attack(SHORT, model, mean, SHAPE, batch_size=2, clients=number, defense=given)
+        for number, given in ((clients, defense), (2, "none"))
+    )
+    assert torch.equal(first.inputs, second.inputs)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"defense": "quantise"}, SpecError, "quantize"),
+        ({"defense": "qsgd"}, ArtifactError, "gradients: 1.weight: its values are no multiples"),
+        ({"defense": "signsgd"}, ArtifactError, "values differ in magnitude"),
+        ({"defense": "low_rank+rank=1"}, ArtifactError, "higher rank than 1"),
+        ({"defense": "flare_exclude+pattern=fc"}, IncompatibleError, "no parameter matches fc"),
+        ({"defense": "dp", "clients": 2}, SpecError, "2 clients are summed, but defense dp is"),
+        (
+            {"client": gleak.Protocol(batch_size=2, mini_batch=2, clipping="update")},
+            SpecError,
+            "a defence clipped or pruned the update",
+        ),
+    ],
+)
+def test_values_that_a_defense_does_not_send_are_refused(
+    given: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    model = network()
+    known = {"client": "fedsgd+batch_size=2", **given}
+    with pytest.raises(error, match=text):
+        gleak.attack(SHORT, model, gradients(model, 2), SHAPE, **known)

@@ -26,7 +26,8 @@ from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError, nearest
 from gleak.core.registry import load, parse
 from gleak.crafting.base import CraftingSpec
-from gleak.defenses.base import DefenseSpec, NoDefense, encode
+from gleak.defenses.base import DefenseSpec, NoDefense
+from gleak.defenses.sending import encode_received
 from gleak.knowledge.loading import load_knowledge
 from gleak.models.batch_norm import batch_norm_passes
 from gleak.models.layer_search import first_dense_layer
@@ -95,13 +96,10 @@ class Setting:
     def _encoded(self, values: Mapping[str, np.ndarray]) -> dict[str, Encoded]:
         """Encode parameters, without axes of victim and round, as the defence sends them."""
         rows = {name: torch.from_numpy(value)[None] for name, value in values.items()}
-        filled = {name: value for name, value in rows.items() if value.numel()}
-        known = self.defense.rescaled(self.client.protocol.update_scale)
         try:
-            sent = known.encode_received(filled) if filled else {}
+            return encode_received(self.defense.rescaled(self.client.protocol.update_scale), rows)
         except ArtifactError as error:
             raise ArtifactError(f"gradients: {error}") from None
-        return {name: sent[name] if name in sent else encode(row) for name, row in rows.items()}
 
     def granted(self, given: Mapping[str, ArrayLike], labels: Labels | None) -> dict[str, Granted]:
         """Return the checked grants by name."""

@@ -276,7 +276,6 @@ def _captured(resolved: Resolved) -> dict[str, Any]:
     return {
         "training": [str(cell.training) for cell in resolved.captured],
         "client": [str(cell.client) for cell in resolved.captured],
-        "defense": "none",
         "zip": [["training", "client"]],
     }
 

@@ -27,7 +27,7 @@ from gleak.core.registry import find, load, parse
 from gleak.core.settings import Settings
 from gleak.core.spec import Spec, build_spec, changed, field_text
 from gleak.data.image_folder import ImageFolderDataset, Listing, class_folders, list_images
-from gleak.defenses.base import NoDefense
+from gleak.defenses.base import DefenseSpec, NoDefense
 from gleak.metrics.base import MetricSpec, ScoreSpec
 from gleak.metrics.discrimination import MembershipMetricSpec
 from gleak.metrics.measured_epsilon import EpsilonMeasured
@@ -238,11 +238,7 @@ def resolve(
             default = "fedavg" if LOCAL & {*fields, *deployment.vary} else "fedsgd"
             client = build_spec(find("client", str(fields.pop("name", default))), fields)
     with at_key("defense"):
-        defense = parse("defense", deployment.defense)
-        if captured and deployment.defense != "none":
-            raise SpecError(
-                "captured updates contain their defence already; compare others under defenses"
-            )
+        defense = _defense_of(deployment.defense, captured)
     with at_key("thresholds"):
         thresholds, rates = thresholds_of(deployment.thresholds, dataset.modality)
     with at_key("--fail-above"):
@@ -318,6 +314,25 @@ def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
             f"{dataset}; correct model and data, or name another capture"
         )
     return cell
+
+
+def _defense_of(written: str, captured: Sequence[Cell]) -> DefenseSpec:
+    """Return the defence of a deployment, or the one with which its captures were imported."""
+    if not captured:
+        deployed: DefenseSpec = parse("defense", written)
+        return deployed
+    first, *others = dict.fromkeys(cell.defense for cell in captured)
+    if others:
+        raise SpecError(
+            f"the captures have the defences {first} and {', '.join(map(str, others))}; assess "
+            "those of one defence"
+        )
+    if written != "none" and parse("defense", written) != first:
+        raise SpecError(
+            f"the captures were imported with defence {first}; leave defense out, import them "
+            f"again (gleak import --defense {written}), or compare others under defenses"
+        )
+    return first
 
 
 def thresholds_of(

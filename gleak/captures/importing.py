@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.atomic import whole_folder
-from gleak.artifacts.encodings import Dense, Encoded
+from gleak.artifacts.encodings import Encoded
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.protocol import Protocol
@@ -38,14 +38,18 @@ from gleak.captures.truth import (
     read_truth,
 )
 from gleak.clients.fedavg import CapturedUpdates
-from gleak.core.errors import ArtifactError, SpecError
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
+from gleak.core.registry import parse
 from gleak.core.spec import build_spec, format_spec, format_value
+from gleak.defenses.base import DefenseSpec, NoDefense
+from gleak.defenses.sending import encode_received
 from gleak.models.broadcast import load_network, with_state
 from gleak.models.custom import Custom
 from gleak.models.parameters import trained_parameters
 from gleak.optimizers.schedules import Listed
 from gleak.optimizers.sgd import SGD
 from gleak.runtime.hub_weights import check_weights
+from gleak.simulation.victims import join_updates
 from gleak.studies.cell import LEVELS, Cell, Paths
 from gleak.training.untrained import missing_counters
 
@@ -105,7 +109,7 @@ def import_capture(
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()
     sent = _read_sent(network, files, cell.client.protocol)
-    update: dict[str, Encoded] = {name: Dense(value) for name, value in sent.items()}
+    update = _as_sent(cell, sent)
     model = Model(
         spec=str(cell.upto("training")),
         model=str(cell.model),
@@ -126,12 +130,12 @@ def import_capture(
     comparison, unlikely, recorded = None, None, False
     if files.truth:
         truth = read_truth(files.truth, cell.captured, cell.dataset, classes)
-        comparison = compare_updates(cell.captured, network, sent, truth, files.kept)
+        comparison = compare_updates(cell.captured, network, sent, truth, cell.defense, files.kept)
         artifacts[PRIVATE] = truth
         if comparison.fits:
             recorded = "local_lr" in recorded_fields(files.sent)
     else:
-        unlikely = doubt(cell.client.protocol, sent)
+        unlikely = _doubt(cell, sent)
     with whole_folder(folder) as temporary:
         for name, artifact in artifacts.items():
             artifact.write(temporary / name)
@@ -157,8 +161,26 @@ def check_again(cell: Cell, captures: Captures) -> Capture:
         broadcast = captures.file(name, MODEL)
         network = load_network(Model.read(broadcast), str(broadcast))
         truth = Private.read(folder / PRIVATE)
-        return Capture(folder, compare_updates(client, network, sent, truth))
-    return Capture(folder, None, doubt(client.protocol, sent))
+        return Capture(folder, compare_updates(client, network, sent, truth, cell.defense))
+    return Capture(folder, None, _doubt(cell, sent))
+
+
+def _doubt(cell: Cell, sent: Mapping[str, np.ndarray]) -> str | None:
+    """Return why updates may not be of a cell, or None, as of those that a defence changed."""
+    return doubt(cell.client.protocol, sent) if isinstance(cell.defense, NoDefense) else None
+
+
+def _as_sent(cell: Cell, sent: Mapping[str, np.ndarray]) -> dict[str, Encoded]:
+    """Encode the updates of all clients, (V, 1, *shape), as their defence sends them."""
+    defense = cell.defense.rescaled(cell.client.protocol.update_scale)
+    try:
+        clients = [
+            encode_received(defense, {k: torch.from_numpy(value[row]) for k, value in sent.items()})
+            for row in range(cell.client.victims)
+        ]
+    except ArtifactError as error:
+        raise ArtifactError(f"capture {cell.captured.capture}: {error}") from None
+    return join_updates(clients, axis=0)
 
 
 def _read_sent(network: nn.Module, files: Files, protocol: Protocol) -> dict[str, np.ndarray]:
@@ -263,7 +285,9 @@ def _check(
             )
 
 
-def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
+def captured_cell(
+    name: str, dataset: str, model: str, defense: str = "none", **client: Any
+) -> Cell:
     """Return the cell of a capture, with fields of `CapturedUpdates` and an attack for every model.
 
     Raises:
@@ -278,7 +302,13 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
         raise SpecError("--local-lr is missing: give the learning rate of the clients")
     clients: Any = build_spec(CapturedUpdates, {**client, "capture": name})
     training = f"captured+capture={name}"
-    specs = (dataset, model, training, "honest", str(clients), "none", EXAMPLE)
+    known: DefenseSpec = parse("defense", defense)
+    if known.needs_samples:
+        raise IncompatibleError(
+            f"--defense {known} changes the training, or is that of several clients, so updates "
+            "cannot be compared with it; leave it out, and attacks do not know it"
+        )
+    specs = (dataset, model, training, "honest", str(clients), str(known), EXAMPLE)
     try:
         return Cell.parse(dict(zip(LEVELS, specs, strict=True)))
     except SpecError as error:
@@ -368,8 +398,9 @@ def _cause(comparison: UpdateComparison, client: CapturedUpdates, recorded: bool
     return (
         f"attacks assume the training as given: check batch size, steps, {given}, optimizer, "
         "schedule, clipping, loss and order, that batch normalisation was in "
-        f"{client.batch_norm} mode (--batch-norm), that inputs are those of the network, and that "
-        f"there was no dropout or defence (best factor: {comparison.factor:.3g}{fit})"
+        f"{client.batch_norm} mode (--batch-norm), that inputs are those of the network, that "
+        "there was no dropout, and the defence (--defense; best factor: "
+        f"{comparison.factor:.3g}{fit})"
         f"{_random_causes(comparison)}"
     )
 

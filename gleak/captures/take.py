@@ -20,7 +20,7 @@ from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.simulation.grants import write_truth
 from gleak.simulation.victims import measure_drift
-from gleak.studies.cell import Cell
+from gleak.studies.cell import LEVELS, Cell
 from gleak.training.base import test_accuracy
 
 IMPORT_AGAIN = "use the command printed by gleak import, or import it again"
@@ -46,8 +46,11 @@ def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:
     """Write ``update.h5`` of a cell up to the defence: the captured updates."""
     update, client = Update.read(captured), cell.client
     _check_field(client.victims, update.victims, "victims", captured)
+    stated = dict(zip(LEVELS, update.spec.split("/"), strict=False))
+    _check_field(str(cell.defense), stated["defense"], "defense", captured)
+    protocol = cell.defense.protocol_of(client)
     for field in fields(Protocol):
-        expected = getattr(client.protocol, field.name)
+        expected = getattr(protocol, field.name)
         _check_field(expected, getattr(update.protocol, field.name), field.name, captured)
     replace(update, spec=str(cell)).write(output)
 
@@ -88,8 +91,8 @@ def take_captured_truth(
 
 
 def _check_field(expected: object, actual: object, field: str, captured: Path) -> None:
-    """Raise an `ArtifactError` if a field of a capture differs from the client's spec."""
+    """Raise an `ArtifactError` if a field of a capture differs from the cell's."""
     if expected != actual:
         raise ArtifactError(
-            f"{captured}: {field} is {actual}, but {expected} in the client's spec; {IMPORT_AGAIN}"
+            f"{captured}: {field} is {actual}, but {expected} in the path; {IMPORT_AGAIN}"
         )

@@ -19,6 +19,8 @@ from gleak.clients.local_training import LocalTraining
 from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
 from gleak.data.base import DatasetSpec
+from gleak.defenses.base import DefenseSpec, NoDefense
+from gleak.defenses.sending import protect
 from gleak.models.parameters import shared_copy
 from gleak.models.stochastic import deterministic_copy, stochastic_layers
 from gleak.optimizers.base import ClientOptimizer
@@ -27,6 +29,8 @@ from gleak.simulation.victims import relative_error
 
 KEYS = ("inputs", "labels")
 MAX_ERROR = 0.05
+ALIKE = 1.1
+"""Largest ratio of distances between draws of one defence."""
 RATE_DIGITS = 3
 REFINEMENTS = 8
 DRAWS = 3
@@ -81,6 +85,7 @@ class UpdateComparison:
         state_known: False if the optimisers began with a state that is not known.
         causes: if they differ, what changes the first client's update at random.
         unmoved: parameters of layers whose captured updates are zero, and not the computed ones.
+        random: the same norm of the difference of two draws of the clients' defence; the largest.
     """
 
     errors: tuple[float, ...]
@@ -89,6 +94,7 @@ class UpdateComparison:
     state_known: bool = True
     causes: tuple[Cause, ...] = ()
     unmoved: tuple[str, ...] = ()
+    random: float = 0.0
 
     @property
     def error(self) -> float:
@@ -97,8 +103,8 @@ class UpdateComparison:
 
     @property
     def agrees(self) -> bool:
-        """True if no client's error exceeds `MAX_ERROR`."""
-        return self.error <= MAX_ERROR
+        """True if no client's error exceeds `MAX_ERROR`, beside what its defence draws."""
+        return self.error <= MAX_ERROR + ALIKE * self.random
 
 
 def read_truth(
@@ -199,19 +205,22 @@ def compare_updates(
     network: nn.Module,
     update: Mapping[str, np.ndarray],
     truth: Private,
+    defense: DefenseSpec,
     kept: Sequence[Path] = (),
 ) -> UpdateComparison:
     """Compare captured updates with those computed from the true samples.
 
     Stochastic layers are made deterministic, and batch normalisation is in the clients' mode. If
     the updates differ, learning rates are fitted for the given optimiser and for `CANDIDATES`, but
-    not if parameters did not move, which explains it.
+    not if parameters did not move, which explains it, and not under a defence, which is applied to
+    the computed updates.
 
     Args:
         client: spec of the clients.
         network: with the broadcast parameters, in evaluation mode; not changed.
         update: captured update by parameter, Shape (V, R, *shape).
         truth: true samples.
+        defense: of the clients, which does not use their samples.
         kept: for each client, the file of the state that its optimiser kept; empty if unknown.
 
     Raises:
@@ -224,6 +233,8 @@ def compare_updates(
     states = kept if client.state == "kept" else ()
     before = [training_before(client, network, read_state(path), path) for path in states]
     computed = _computed(client, network, truth, before)
+    if not isinstance(defense, NoDefense):
+        return _compare_defended(captured, computed, defense, client.protocol.update_scale)
     still = [name for name in unmoved(update) if any(one[name].any() for one in computed)]
     found = replace(_compare(captured, computed), unmoved=tuple(still))
     if client.state == "kept":
@@ -238,6 +249,26 @@ def compare_updates(
     fits = (_fit(each, network, captured, truth) for each in tried)
     known = [fit for fit in fits if fit is not None and fit.error < found.error]
     return replace(found, fits=tuple(sorted(known, key=lambda fit: fit.error)))
+
+
+def _compare_defended(
+    captured: Sequence[State], computed: Sequence[State], defense: DefenseSpec, scale: float
+) -> UpdateComparison:
+    """Compare updates with computed ones under the defence, of which two draws tell the noise."""
+    draws = [
+        [
+            {
+                name: torch.from_numpy(sent.decode()[0])
+                for name, sent in protect(
+                    defense.rescaled(scale), {**update}, torch_stream(draw, "defense", victim), {}
+                ).items()
+            }
+            for victim, update in enumerate(computed)
+        ]
+        for draw in range(2)
+    ]
+    random = [relative_error(second, first) for first, second in zip(*draws, strict=True)]
+    return replace(_compare(captured, draws[0]), random=max(random))
 
 
 def random_causes(client: CapturedUpdates, network: nn.Module, truth: Private) -> tuple[Cause, ...]:

@@ -59,6 +59,11 @@ def add_import(command: ArgumentParser) -> None:
     command.add_argument("--truth", nargs="+", default=[], **files, help=text)
     for field, text in PROTOCOL.items():
         command.add_argument(f"--{field.replace('_', '-')}", metavar="VALUE", help=text)
+    text = "of the clients, such as dp+sigma=0.01: gleak list defense; default none"
+    offer(
+        command.add_argument("--defense", default="none", metavar="SPEC", help=text),
+        specs_of("defense"),
+    )
     command.add_argument("--replace", action="store_true", help="replace the capture of that name")
     for option in ("data", "captures"):
         text = f"{option} folder; default as configured"
@@ -102,6 +107,7 @@ def _cell(name: str, dataset: str, model: str, files: Files, arguments: Namespac
         name,
         dataset,
         model,
+        arguments.defense,
         victims=len(files.sent),
         sends="gradient" if arguments.gradients else "weights",
         **{**recorded, **given},

@@ -345,4 +345,4 @@ class CapturedUpdates(FedAvg):
     @property
     def required_specs(self) -> Mapping[str, str]:
         training = f"captured+capture={self.capture}"
-        return {"training": training, "crafting": "honest", "defense": "none"}
+        return {"training": training, "crafting": "honest"}

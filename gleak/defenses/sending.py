@@ -68,6 +68,13 @@ def protect(
     return {name: sent[name] if name in sent else encode(value) for name, value in update.items()}
 
 
+def encode_received(defense: DefenseSpec, update: Tensors) -> dict[str, Encoded]:
+    """Apply `DefenseSpec.encode_received`; parameters without values are encoded as they are."""
+    filled = {name: value for name, value in update.items() if value.numel()}
+    sent = defense.encode_received(filled) if filled else {}
+    return {name: sent[name] if name in sent else encode(value) for name, value in update.items()}
+
+
 def _check_protected(defense: DefenseSpec, sent: Any, update: Tensors) -> None:
     text = f"defense {defense}: protect"
     if not isinstance(sent, Mapping):

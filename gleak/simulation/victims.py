@@ -152,14 +152,14 @@ class Simulation:
                 for victim in self.victims:
                     updates.append(self._observe(victim, number))
                     progress.advance()
-                rounds.append(_join(updates, axis=0))
+                rounds.append(join_updates(updates, axis=0))
         victims = self.victims
         accounts = [victim.gradient.noise_multipliers for victim in victims if victim.gradient]
         positions = np.stack([self._taken(victim) for victim in victims])
         takes_all = all(len(np.unique(own)) == self.client.batch_size for own in positions)
         names = broadcast[0] if several else {}
         return Observed(
-            update=_join(rounds, axis=1),
+            update=join_updates(rounds, axis=1),
             broadcast={name: np.stack([one[name] for one in broadcast]) for name in names} or None,
             positions=positions if several or not takes_all else None,
             noise_multipliers=np.array(accounts) if accounts else None,
@@ -290,7 +290,7 @@ def clients_of_samples(labels: np.ndarray, clients_per_update: int) -> np.ndarra
     return np.broadcast_to(numbers, labels.shape).copy()
 
 
-def _join(updates: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:
+def join_updates(updates: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:
     """Concatenate updates along the axis of victims, 0, or rounds, 1."""
     if len(updates) == 1:
         return updates[0]  # not copied, since it may be very large

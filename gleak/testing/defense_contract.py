@@ -34,8 +34,9 @@ def check_defense(defense: str | DefenseSpec | type[DefenseSpec]) -> None:
 
     On a small update of one and of several rounds: parameters, rounds and shapes are kept; the
     encoding is valid, and that of the decoded values; equal random streams give equal values; and
-    neither the client's values nor its model are changed, with and without samples. Clients of networks of unusual forms (as for
-    `check_attack`) send what their defence makes of the update, or it refuses the network.
+    neither the client's values nor its model are changed, with and without samples. Clients of
+    networks of unusual forms (as for `check_attack`) send what their defence makes of the update,
+    or it refuses the network.
 
     Args:
         defense: a registered class, its spec or the spec's text.

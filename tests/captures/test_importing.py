@@ -16,10 +16,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+import gleak
+from gleak.artifacts.encodings import Clipped, Dense, Quantized, Rounded, Sparse
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
-from gleak.captures.importing import Capture, captured_cell, describe_capture, import_capture
+from gleak.captures.importing import (
+    Capture,
+    captured_cell,
+    check_again,
+    describe_capture,
+    import_capture,
+)
 from gleak.captures.locations import Captures
 from gleak.captures.round_folder import Files
 from gleak.captures.truth import Fit, UpdateComparison
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from tests.captures.conftest import Elsewhere
 
 State = dict[str, Tensor]
+LR = 0.1
 
 
 def imported(cell: Cell, files: Files, data: Path, **options: bool) -> Capture:
@@ -318,6 +327,68 @@ def test_the_rate_with_which_the_truth_gives_the_updates_is_found(
     assert (wrong.agrees, fit.agrees, str(fit.optimizer), fit.rate) == (False, True, "sgd", 0.1)
     right = imported(elsewhere.cell(), elsewhere.files, tmp_path, replace=True).comparison
     assert (right.agrees, right.fits) == (True, ())
+
+
+def defend_elsewhere(elsewhere: Elsewhere, defense: str) -> None:
+    """Write what the clients would have sent under a defence."""
+    before = elsewhere.network.state_dict()
+    client = f"fedavg+local_lr={LR}+local_steps={elsewhere.steps}+sends=weights"
+    for victim, file in enumerate(elsewhere.files.sent):
+        after = load_file(file)
+        trained = {name: after[name] - before[name] for name in before}
+        sent = gleak.defend(defense, trained, seed=victim, client=client)
+        save_file({name: before[name] + value for name, value in sent.items()}, file)
+
+
+DEFENSES = {
+    "dp+sigma=1e-3": Dense,
+    "flare_percentile+gamma=0.001": Clipped,
+    "flower_local_dp+epsilon=1000": Dense,
+    "gaussian+std=1e-3": Dense,
+    "qsgd": Quantized,
+    "quantize+bits=4": Rounded,
+    "random_mask": Sparse,
+    "topk+keep=0.2": Sparse,
+}
+
+
+@pytest.mark.parametrize("defense", DEFENSES)
+def test_the_defense_of_the_clients_is_known_to_attackers_and_explains_the_updates(
+    elsewhere: Elsewhere, tmp_path: Path, defense: str
+) -> None:
+    defend_elsewhere(elsewhere, defense)
+    assert not imported(elsewhere.cell(), elsewhere.files, tmp_path).agrees
+    cell = elsewhere.cell(defense=defense)
+    found = imported(cell, elsewhere.files, tmp_path, replace=True)
+    assert found.agrees
+    update = Update.read(found.folder / "update.h5")
+    assert {type(one) for one in update.update.values()} == {DEFENSES[defense]}
+    assert update.protocol == cell.defense.protocol_of(cell.client)
+    assert check_again(cell, Captures(tmp_path / "captures")).agrees
+
+
+@pytest.mark.parametrize("defense", ["topk+keep=0.2", "gaussian+std=1e-3"])
+def test_a_defense_does_not_explain_another_training(
+    elsewhere: Elsewhere, tmp_path: Path, defense: str
+) -> None:
+    defend_elsewhere(elsewhere, defense)
+    cell = elsewhere.cell(defense=defense, local_lr=0.3)
+    assert not imported(cell, elsewhere.files, tmp_path).agrees
+
+
+def test_values_that_the_given_defense_does_not_send_are_refused(
+    elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    with pytest.raises(ArtifactError, match=r"capture mine: .*: its values are no multiples"):
+        imported(elsewhere.cell(defense="qsgd"), elsewhere.files, tmp_path)
+
+
+@pytest.mark.parametrize("defense", ["fedcdp", "secure_aggregation", "soteria"])
+def test_defenses_that_change_the_training_are_not_known(
+    elsewhere: Elsewhere, defense: str
+) -> None:
+    with pytest.raises(IncompatibleError, match=f"--defense {defense} changes the training"):
+        elsewhere.cell(defense=defense)
 
 
 BUILT = {

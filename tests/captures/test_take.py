@@ -146,7 +146,7 @@ def test_a_client_that_says_otherwise_is_refused_with_the_field(
     fields = dict(part.split("=") for part in FIELDS.split("+"))
     fields |= {"sends": "gradient"} if field == "content" else {field: str(said)}
     client = "+".join(["captured", *(f"{name}={value}" for name, value in fields.items())])
-    message = f"update.h5: {field} is {found}, but {said} in the client's spec; use the command"
+    message = f"update.h5: {field} is {found}, but {said} in the path; use the command"
     with pytest.raises(ArtifactError, match=message):
         pair.take(client=client)
 

@@ -318,21 +318,12 @@ def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
 
 def _defense_of(written: str, captured: Sequence[Cell]) -> DefenseSpec:
     """Return the defence of a deployment, or the one with which its captures were imported."""
-    if not captured:
-        deployed: DefenseSpec = parse("defense", written)
-        return deployed
-    first, *others = dict.fromkeys(cell.defense for cell in captured)
-    if others:
-        raise SpecError(
-            f"the captures have the defences {first} and {', '.join(map(str, others))}; assess "
-            "those of one defence"
-        )
-    if written != "none" and parse("defense", written) != first:
-        raise SpecError(
-            f"the captures were imported with defence {first}; leave defense out, import them "
-            f"again (gleak import --defense {written}), or compare others under defenses"
-        )
-    return first
+    deployed: DefenseSpec = parse("defense", written)
+    stated = {cell.defense for cell in captured} or {deployed}
+    if len(stated) > 1 or (written != "none" and deployed not in stated):
+        names = " and ".join(sorted(map(str, stated)))
+        raise SpecError(f"captures were imported with {names}; give those of one, and none here")
+    return stated.pop()
 
 
 def thresholds_of(

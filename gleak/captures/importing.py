@@ -350,6 +350,8 @@ def describe_agreement(capture: Capture, client: CapturedUpdates) -> str:
         text = "without true samples: attacks can run, but cannot be scored"
         return text if capture.doubt is None else f"{text}\nwarning: {capture.doubt}"
     text = f"relative error of the updates computed from the true samples: {comparison.error:.2g}"
+    if comparison.random:
+        text += f" (of two draws of the defence: {comparison.random:.2g})"
     if comparison.agrees:
         return f"{text}\nwarning: {_still(comparison)}" if comparison.unmoved else text
     differing = sum(error > MAX_ERROR for error in comparison.errors)

@@ -26,10 +26,16 @@ def draw_images(folder: Path, classes: int = 2, each: int = 3) -> None:
             Image.fromarray(pixels).save(folder / "test" / str(name) / f"{number}.png")
 
 
-def capture(folder: Path, model: str = "lenet", name: str = "hand", samples: int = 2) -> None:
+def capture(
+    folder: Path,
+    model: str = "lenet",
+    name: str = "hand",
+    samples: int = 2,
+    defense: str = "none",
+) -> None:
     """A capture without true samples, of clients with two local steps."""
     client = f"captured+victims=1+batch_size={samples}+local_steps=2+local_lr=0.1+capture={name}"
-    spec = f"digits/{model}/captured+capture={name}/honest/{client}/none/invertgrad"
+    spec = f"digits/{model}/captured+capture={name}/honest/{client}/{defense}/invertgrad"
     target = folder / "data/captures" / name
     target.mkdir(parents=True)
     sent = {"weight": Dense(np.zeros((1, 1, 2), np.float32))}
@@ -67,7 +73,7 @@ def test_clients_of_more_samples_than_the_test_split_has_are_of_training_samples
     ("keys", "fault"),
     [
         ({"client": {"batch_size": 2}}, "client: captures say what their clients did"),
-        ({"defense": "topk"}, "defense: captured updates contain their defence already"),
+        ({"defense": "topk"}, "defense: captures were imported with none; give"),
         ({"model": "fc2"}, "captures: 'hand' is a capture of model lenet on digits, not of fc2"),
     ],
 )
@@ -77,6 +83,18 @@ def test_what_contradicts_a_capture_is_refused(
     capture(tmp_path)
     with pytest.raises(SpecError, match=fault):
         resolved(captures=["hand"], **keys)
+
+
+def test_the_defense_of_a_deployment_is_that_of_its_captures(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    capture(tmp_path, defense="dp+sigma=0.1")
+    for given in ({}, {"defense": "dp+sigma=0.1"}):
+        found = resolved(captures=["hand"], **given)
+        assert str(found.specs["defense"]) == str(found.captured[0].defense) == "dp+sigma=0.1"
+    capture(tmp_path, name="other")
+    with pytest.raises(SpecError, match=r"defense: .* were imported with dp\+sigma=0.1 and none;"):
+        resolved(captures=["hand", "other"])
 
 
 def test_five_lines_are_a_whole_cell(resolved: Resolve) -> None:

@@ -30,6 +30,7 @@ from gleak.captures.importing import (
 )
 from gleak.captures.locations import Captures
 from gleak.captures.round_folder import Files
+from gleak.captures.take import take_captured_update
 from gleak.captures.truth import Fit, UpdateComparison
 from gleak.core.errors import ArtifactError, DataError, GleakError, IncompatibleError, SpecError
 from gleak.core.registry import parse
@@ -365,6 +366,8 @@ def test_the_defense_of_the_clients_is_known_to_attackers_and_explains_the_updat
     assert {type(one) for one in update.update.values()} == {DEFENSES[defense]}
     assert update.protocol == cell.defense.protocol_of(cell.client)
     assert check_again(cell, Captures(tmp_path / "captures")).agrees
+    take_captured_update(cell, found.folder / "update.h5", tmp_path / "update.h5")
+    assert Update.read(tmp_path / "update.h5").protocol == update.protocol
 
 
 @pytest.mark.parametrize("defense", ["topk+keep=0.2", "gaussian+std=1e-3"])

@@ -151,6 +151,11 @@ def test_a_client_that_says_otherwise_is_refused_with_the_field(
         pair.take(client=client)
 
 
+def test_another_defense_than_that_of_the_capture_is_refused(pair: Pair) -> None:
+    with pytest.raises(ArtifactError, match=r"defense is none, but gaussian in the path"):
+        pair.take(defense="gaussian")
+
+
 @pytest.mark.parametrize("changes", [{"model": "lenet+width=5"}, {"dataset": "digits+size=12"}])
 def test_a_capture_of_another_model_or_dataset_is_refused(
     pair: Pair, changes: dict[str, str]

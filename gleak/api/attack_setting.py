@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gleak.api import tensors
-from gleak.api.tensors import ArrayLike, Labels, Shape, checked_inputs, checked_labels, tensor_of
+from gleak.api.given_specs import ClientLike, as_spec
+from gleak.api.tensors import (
+    ArrayLike,
+    Labels,
+    Shape,
+    checked_count,
+    checked_inputs,
+    checked_labels,
+    tensor_of,
+)
 from gleak.api.user_network import GivenNetwork, describe_samples, modality_of
-from gleak.artifacts.encodings import Encoded, Sparse
+from gleak.artifacts.encodings import Dense, Encoded, Sparse
 from gleak.artifacts.model import Knowledge, Secret
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import GRANTS, Granted, Update
@@ -27,6 +36,7 @@ from gleak.core.errors import ArtifactError, IncompatibleError, SpecError, neare
 from gleak.core.registry import load, parse
 from gleak.crafting.base import CraftingSpec
 from gleak.defenses.base import DefenseSpec, NoDefense
+from gleak.defenses.secure_aggregation import SecureAggregation
 from gleak.defenses.sending import encode_received
 from gleak.knowledge.loading import load_knowledge
 from gleak.models.batch_norm import batch_norm_passes
@@ -77,10 +87,14 @@ class Setting:
             raise ArtifactError(
                 f"sent: unknown parameter {unknown[0]!r}; {nearest(unknown[0], list(values))}"
             )
-        masked = {name: _masked(name, values[name], mask) for name, mask in sent.items()}
-        rest = {name: value for name, value in values.items() if name not in sent}
-        encoded = {**masked, **self._encoded(rest)}
-        update = Update(protocol=self.protocol, update={name: encoded[name] for name in values})
+        encoded = self._encoded(values)
+        for name, mask in sent.items():
+            if type(encoded[name]) not in (Dense, Sparse):
+                raise SpecError(
+                    f"sent: {name} is sent in a code by defense {self.defense}; leave its mask out"
+                )
+            encoded[name] = _masked(name, values[name], mask)
+        update = Update(protocol=self.protocol, update=encoded)
         update.validate("gradients")
         scale = self.client.protocol.update_scale
         for name, value in values.items() if scale != 1 else ():
@@ -97,7 +111,7 @@ class Setting:
         """Encode parameters, without axes of victim and round, as the defence sends them."""
         rows = {name: torch.from_numpy(value)[None] for name, value in values.items()}
         try:
-            return encode_received(self.defense.rescaled(self.client.protocol.update_scale), rows)
+            return encode_received(self.defense, rows)
         except ArtifactError as error:
             raise ArtifactError(f"gradients: {error}") from None
 
@@ -251,6 +265,51 @@ class Setting:
             secret=self.secret.values if self.secret and spec.crafting else {},
             knowledge=knowledge,
         )
+
+
+def as_known(
+    given: str | DefenseSpec, client: ClientLike, clients: SupportsIndex | None, one: ClientSpec
+) -> DefenseSpec:
+    """Return the defence that the server knows, of a sum if several clients are attacked.
+
+    Args:
+        given: the defence.
+        client: as it was given.
+        clients: number of clients of a sum, as it was given; None: not given.
+        one: the spec of the client.
+
+    Raises:
+        SpecError: the number is not positive, or that of another sum; a `Protocol` of clients under
+            another defence.
+        IncompatibleError: the defence does not support the client.
+    """
+    defense: DefenseSpec = as_spec("defense", given)
+    protocol = client if isinstance(client, Protocol) else None
+    number = None if clients is None else checked_count("clients", clients)
+    stated = None if protocol is None else protocol.clients
+    if number is not None and stated not in (None, number):
+        raise SpecError(f"clients = {number}, but {stated} by the protocol; leave one out")
+    members = number or stated
+    if members is not None and members > 1 and isinstance(defense, NoDefense):
+        defense = SecureAggregation(clients=members)
+    if members not in (None, defense.clients_per_update):
+        raise SpecError(
+            f"clients: {members} in the sum, but defense {defense} is that of "
+            f"{defense.clients_per_update}; for a defence of each give "
+            f"defense='secure_aggregation+clients={members}+each=...'"
+        )
+    if protocol is not None and (protocol.clipping, protocol.pruning) != (
+        defense.clipping,
+        defense.pruning,
+    ):
+        raise SpecError(
+            f"client: its protocol has clipping {protocol.clipping} and pruning "
+            f"{protocol.pruning}, but defense {defense} has {defense.clipping} and "
+            f"{defense.pruning}; give the defence of the clients, which the spec of an update.h5 "
+            "names"
+        )
+    defense.check(one)
+    return defense
 
 
 def _masked(name: str, value: np.ndarray, mask: np.ndarray) -> Sparse:

@@ -12,29 +12,25 @@ import torch
 from torch import Tensor, nn
 
 from gleak.api import tensors
-from gleak.api.attack_setting import Setting, load_networks
+from gleak.api.attack_setting import Setting, as_known, load_networks
 from gleak.api.given_specs import ClientLike, as_spec, client_of, with_client
 from gleak.api.tensors import (
     ArrayLike,
     Gradients,
     Labels,
     ShapeLike,
-    checked_count,
     named_gradients,
 )
 from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.model import Secret
 from gleak.artifacts.pictures import picture_grid
-from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.reconstruction import Candidate, Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
-from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import changed
-from gleak.defenses.base import DefenseSpec, NoDefense
-from gleak.defenses.secure_aggregation import SecureAggregation
+from gleak.defenses.base import DefenseSpec
 from gleak.models.parameters import without_prefix
 from gleak.runtime.device import choose_device
 from gleak.runtime.provenance import clocked
@@ -199,8 +195,8 @@ def attack(
             ``secure_aggregation``. ``batch_size`` is then the number of samples of all, which they
             have in equal shares. None: that of the defence or the `Protocol`, else one.
         sent: masks of the values that the client sent, like ``gradients``, if it sent only some
-            (sparsification): true where a value was sent. Of parameters that are left out the
-            defence tells it: those that are not zero, or all.
+            (sparsification): true where a value was sent. Of other parameters, values that are not
+            zero were sent if the defence leaves values out, else all.
         grants: further knowledge of the attacker by name, such as ``mean_input``; the error of an
             attack that needs one names it.
         secret: secret of the server, if `gleak.craft` made the parameters.
@@ -258,44 +254,6 @@ def attack(
         reconstruction = reconstruct(attacker, observation, seed)
     cost = {**times, "device": used.type}
     return AttackResult.of(str(attacker), reconstruction, cost, one.batch_size)
-
-
-def as_known(
-    given: str | DefenseSpec, client: ClientLike, clients: SupportsIndex | None, one: ClientSpec
-) -> DefenseSpec:
-    """Return the defence that the server knows, of a sum if several clients are attacked.
-
-    Args:
-        given: the defence.
-        client: as it was given.
-        clients: number of clients of a sum, as it was given.
-        one: the spec of the client.
-
-    Raises:
-        SpecError: the number is not positive, or that of another sum; a `Protocol` of clients under
-            a defence that is not given.
-        IncompatibleError: the defence does not support the client.
-    """
-    defense: DefenseSpec = as_spec("defense", given)
-    protocol = client if isinstance(client, Protocol) else None
-    known = None if protocol is None else protocol.clients
-    number = known if clients is None else checked_count("clients", clients)
-    members = defense.clients_per_update
-    if number is not None and number > 1 and number != members:
-        if not isinstance(defense, NoDefense):
-            raise SpecError(
-                f"{number} clients are summed, but defense {defense} is that of {members}; give "
-                f"defense='secure_aggregation+clients={number}+each=...' for a defence of each"
-            )
-        defense = SecureAggregation(clients=number)
-    hidden = protocol is not None and (protocol.clipping or protocol.pruning)
-    if hidden and isinstance(defense, NoDefense):
-        raise SpecError(
-            "client: by its protocol a defence clipped or pruned the update; give it, as in "
-            "defense='dp+sigma=0.01' (the spec of the update.h5 names it)"
-        )
-    defense.check(one)
-    return defense
 
 
 def checked_files(knowledge: Any) -> list[Path]:

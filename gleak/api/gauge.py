@@ -53,7 +53,8 @@ class Gauge:
     It runs the audits of the broadcast parameters, the inference of labels, and the attacks on a
     first dense layer (`aono`, `spear`, `cpa_edges`) if the network begins with one. That is a lower
     bound: attacks that take longer may find more, in particular of networks that begin with a
-    convolution. A call gives:
+    convolution. It knows no defence: measure before a client's defence changes the update. A call
+    gives:
 
     - ``gleak-alarms``: number of audits that suspect crafted parameters.
     - ``gleak-explained``: 1 minus the relative error of the update that a client would send of the

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from gleak.api import tensors
-from gleak.api.attack_setting import Setting
+from gleak.api.attack_setting import Setting, as_known
 from gleak.api.given_specs import ClientLike, as_spec, client_of, with_client
 from gleak.api.tensors import ArrayLike, Gradients, Labels, named_gradients
 from gleak.api.user_network import examine, modality_of, own_modes, prepared_copy
 from gleak.artifacts.membership import CandidateSamples
 from gleak.core.errors import ArtifactError
+from gleak.defenses.base import DefenseSpec
 from gleak.membership.base import CANDIDATES, Candidates, MembershipSpec
 from gleak.membership.infer_members import membership_of
 from gleak.models.parameters import without_prefix
@@ -58,6 +59,7 @@ def infer_members(
     references: tuple[ArrayLike, Labels] | None = None,
     batch_size: SupportsIndex | None = None,
     client: ClientLike = "fedsgd",
+    defense: str | DefenseSpec = "none",
     sent: Gradients | None = None,
     seed: SupportsIndex = 0,
     device: str | torch.device = "auto",
@@ -76,6 +78,7 @@ def infer_members(
             and ``lira`` know what gradients look like.
         batch_size: number of samples of the client; by default that of ``client``, else 1.
         client: how the client trained; see `gleak.attack`.
+        defense: defence of the client, as the server knows it; see `gleak.attack`.
         sent: masks of the values that the client sent; see `gleak.attack`.
         seed: seed of the method's random numbers, not negative.
         device: "cpu", "cuda", "cuda:1" or a `torch.device`; "auto": a GPU if torch sees one.
@@ -87,7 +90,7 @@ def infer_members(
         SpecError: an unknown method, client or field, or a value of another type or out of range.
         ArtifactError: the gradients are not those of the model, candidates are too few, the same,
             or of another shape, or labels are invalid.
-        IncompatibleError: the method does not support this model or client.
+        IncompatibleError: the method does not support this model, client or defence.
 
     Example:
         >>> import gleak, torch
@@ -107,7 +110,7 @@ def infer_members(
     classes = examine(network, shape)
     values = named_gradients(without_prefix(gradients, model), network)
     masks = {} if sent is None else named_gradients(without_prefix(sent, model), network, "sent")
-    setting = Setting(network, shape, classes, one)
+    setting = Setting(network, shape, classes, one, defense=as_known(defense, client, None, one))
     update = setting.update(values, masks)
     setting.check(method, frozenset({CANDIDATES}))
     known = tensors.checked_labels(labels, len(inputs), classes)

@@ -185,7 +185,7 @@ class Factored(Encoding):
     """A parameter as the product of two matrices.
 
     Args:
-        left: Shape (V, R, m, k).
+        left: Shape (V, R, m, k); columns of zeros if the rank is smaller.
         right: Shape (V, R, k, n).
         shape: Shape (A), the shape of the parameter, which has m n values.
     """
@@ -199,6 +199,19 @@ class Factored(Encoding):
     left: np.ndarray
     right: np.ndarray
     shape: np.ndarray
+
+    @classmethod
+    def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
+        rank = max(part.left.shape[-1] for part in parts)
+
+        def widen(values: np.ndarray, along: int) -> np.ndarray:
+            gap = [(0, 0)] * values.ndim
+            gap[along] = (0, rank - values.shape[along])
+            return np.pad(values, gap)
+
+        left = np.concatenate([widen(part.left, -1) for part in parts], axis)
+        right = np.concatenate([widen(part.right, -2) for part in parts], axis)
+        return cls(left, right, parts[0].shape)
 
     def decode(self) -> np.ndarray:
         return (self.left @ self.right).reshape(*self.leading, *self.shape)

@@ -101,7 +101,9 @@ class Deployment(BaseModel):
         {}, description="fields of the client; name: fedsgd, fedavg, ..., unless it follows"
     )
     captures: list[str] = Field([], description="names of imported updates, see gleak import")
-    defense: str = Field("none", description="the defence in use")
+    defense: str = Field(
+        "none", description="the defence in use; of captures that with which they were imported"
+    )
     defenses: list[str] = Field([], description="defences to compare with it")
     attacker: Attacker = Attacker()
     attacks: list[str] = Field([], description="attacks to run besides those that are chosen")

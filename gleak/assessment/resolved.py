@@ -322,7 +322,7 @@ def _defense_of(written: str, captured: Sequence[Cell]) -> DefenseSpec:
     stated = {cell.defense for cell in captured} or {deployed}
     if len(stated) > 1 or (written != "none" and deployed not in stated):
         names = " and ".join(sorted(map(str, stated)))
-        raise SpecError(f"captures were imported with {names}; give those of one, and none here")
+        raise SpecError(f"captures were imported with {names}; assess one, and leave defense out")
     return stated.pop()
 
 

@@ -50,7 +50,6 @@ def strips_of(report: Report) -> Iterator[Strip]:
 
 def _rows(report: Report) -> Iterator[Row]:
     """Yield the strongest attack in each metric of each kind of clients, and under each defence."""
-    defended = report.deployment.get("defense", "none")
     kinds = {
         "as deployed": report.exposures,
         "captured": report.captured,
@@ -58,7 +57,7 @@ def _rows(report: Report) -> Iterator[Row]:
         **{
             readable(each.defense) if each.defense != "none" else "no defence": each.exposures
             for each in report.defenses
-            if each.defense != defended
+            if not each.deployed
         },
     }
     for label, exposures in kinds.items():

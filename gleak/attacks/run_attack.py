@@ -274,7 +274,10 @@ def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str
 def _bases(update: Mapping[str, Encoded]) -> dict[str, np.ndarray]:
     """Return orthonormal bases of the columns of parameters that were sent as products."""
     products = {name: own for name, own in update.items() if isinstance(own, Factored)}
-    return {name: np.linalg.qr(own.left)[0] for name, own in products.items()}
+    return {
+        name: np.linalg.qr(own.left)[0] * own.left.any(-2, keepdims=True)
+        for name, own in products.items()
+    }
 
 
 def _per_victim(granted: Granted, victims: int, like: torch.Tensor) -> torch.Tensor:

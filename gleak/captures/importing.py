@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,17 +31,15 @@ from gleak.captures.plausibility import (
 from gleak.captures.round_folder import Files, State, read_state, recorded_fields
 from gleak.captures.truth import (
     CANDIDATES,
-    MAX_ERROR,
     Fit,
     UpdateComparison,
     compare_updates,
     read_truth,
 )
 from gleak.clients.fedavg import CapturedUpdates
-from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
-from gleak.core.registry import parse
+from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import build_spec, format_spec, format_value
-from gleak.defenses.base import DefenseSpec, NoDefense
+from gleak.defenses.base import NoDefense
 from gleak.defenses.sending import encode_received
 from gleak.models.broadcast import load_network, with_state
 from gleak.models.custom import Custom
@@ -108,8 +106,8 @@ def import_capture(
         )
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()
-    sent = _read_sent(network, files, cell.client.protocol)
-    update = _as_sent(cell, sent)
+    cell.defense.check_network(network, cell.dataset.shape)
+    sent = _as_sent(cell, _read_sent(network, files, cell.client.protocol))
     model = Model(
         spec=str(cell.upto("training")),
         model=str(cell.model),
@@ -124,7 +122,9 @@ def import_capture(
     artifacts: dict[str, Artifact] = {
         MODEL: with_state(model, network),
         UPDATE: Update(
-            spec=str(cell), update=update, protocol=cell.defense.protocol_of(cell.client)
+            spec=str(cell),
+            update=join_updates(sent, axis=0),
+            protocol=cell.defense.protocol_of(cell.client),
         ),
     }
     comparison, unlikely, recorded = None, None, False
@@ -155,8 +155,8 @@ def check_again(cell: Cell, captures: Captures) -> Capture:
     """
     name, client = cell.captured.capture, cell.captured
     folder, file = captures.folder(name), captures.file(name, UPDATE)
-    artifact = Update.read(file)
-    sent = {name: encoded.decode() for name, encoded in artifact.update.items()}
+    numbers = range(client.victims)
+    sent = [Update.read(file, victims=slice(one, one + 1)).update for one in numbers]
     if (folder / PRIVATE).is_file():
         broadcast = captures.file(name, MODEL)
         network = load_network(Model.read(broadcast), str(broadcast))
@@ -165,40 +165,38 @@ def check_again(cell: Cell, captures: Captures) -> Capture:
     return Capture(folder, None, _doubt(cell, sent))
 
 
-def _doubt(cell: Cell, sent: Mapping[str, np.ndarray]) -> str | None:
+def _doubt(cell: Cell, sent: list[dict[str, Encoded]]) -> str | None:
     """Return why updates may not be of a cell, or None, as of those that a defence changed."""
-    return doubt(cell.client.protocol, sent) if isinstance(cell.defense, NoDefense) else None
+    if not isinstance(cell.defense, NoDefense):
+        return None
+    joined = join_updates(sent, axis=0)
+    return doubt(cell.client.protocol, {name: own.decode() for name, own in joined.items()})
 
 
-def _as_sent(cell: Cell, sent: Mapping[str, np.ndarray]) -> dict[str, Encoded]:
-    """Encode the updates of all clients, (V, 1, *shape), as their defence sends them."""
-    defense = cell.defense.rescaled(cell.client.protocol.update_scale)
+def _as_sent(cell: Cell, updates: Iterable[State]) -> list[dict[str, Encoded]]:
+    """Encode the update of each client, Shape (*shape), as the defence sends it."""
     try:
-        clients = [
-            encode_received(defense, {k: torch.from_numpy(value[row]) for k, value in sent.items()})
-            for row in range(cell.client.victims)
+        return [
+            encode_received(cell.defense, {name: value[None] for name, value in update.items()})
+            for update in updates
         ]
     except ArtifactError as error:
         raise ArtifactError(f"capture {cell.captured.capture}: {error}") from None
-    return join_updates(clients, axis=0)
 
 
-def _read_sent(network: nn.Module, files: Files, protocol: Protocol) -> dict[str, np.ndarray]:
-    """Load the broadcast state into the network; return the updates, Shape (V, 1, *shape)."""
+def _read_sent(network: nn.Module, files: Files, protocol: Protocol) -> list[State]:
+    """Load the broadcast state into the network; return the update of each client."""
     state = network.state_dict()
     before = _read(files.before, state)
     counters = missing_counters(before, state)
     _check(files.before, before, network, state, counters)
     network.load_state_dict({**before, **counters})
-    clients = [
+    return [
         _gradient(network, path)
         if protocol.content == "gradient"
         else _difference(network, before, path, decays(protocol))
         for path in files.sent
     ]
-    return {
-        name: torch.stack([sent[name] for sent in clients])[:, None].numpy() for name in clients[0]
-    }
 
 
 def _read(path: Path, own: Collection[str]) -> State:
@@ -302,13 +300,7 @@ def captured_cell(
         raise SpecError("--local-lr is missing: give the learning rate of the clients")
     clients: Any = build_spec(CapturedUpdates, {**client, "capture": name})
     training = f"captured+capture={name}"
-    known: DefenseSpec = parse("defense", defense)
-    if known.needs_samples:
-        raise IncompatibleError(
-            f"--defense {known} changes the training, or is that of several clients, so updates "
-            "cannot be compared with it; leave it out, and attacks do not know it"
-        )
-    specs = (dataset, model, training, "honest", str(clients), str(known), EXAMPLE)
+    specs = (dataset, model, training, "honest", str(clients), defense, EXAMPLE)
     try:
         return Cell.parse(dict(zip(LEVELS, specs, strict=True)))
     except SpecError as error:
@@ -346,19 +338,35 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
 def describe_agreement(capture: Capture, client: CapturedUpdates) -> str:
     """Describe how well the updates agree with the true samples; a warning if they do not."""
     comparison = capture.comparison
+    if comparison is not None and comparison.random is not None and comparison.state_known:
+        return _describe_defended(comparison)
     if comparison is None:
         text = "without true samples: attacks can run, but cannot be scored"
         return text if capture.doubt is None else f"{text}\nwarning: {capture.doubt}"
     text = f"relative error of the updates computed from the true samples: {comparison.error:.2g}"
-    if comparison.random:
-        text += f" (of two draws of the defence: {comparison.random:.2g})"
     if comparison.agrees:
         return f"{text}\nwarning: {_still(comparison)}" if comparison.unmoved else text
-    differing = sum(error > MAX_ERROR for error in comparison.errors)
     return (
-        f"warning: {differing} of {client.victims} updates differ from those computed from the "
-        f"true samples, by up to {100 * comparison.error:.0f}% of their norm: "
+        f"warning: {comparison.differing} of {client.victims} updates differ from those computed "
+        f"from the true samples, by up to {100 * comparison.error:.0f}% of their norm: "
         f"{_cause(comparison, client, capture.recorded)}"
+    )
+
+
+def _describe_defended(comparison: UpdateComparison) -> str:
+    """Describe how well updates agree with the true samples' under the clients' defence."""
+    random = max(comparison.random or (0.0,))
+    text = (
+        "relative error of the updates computed from the true samples under the defence: "
+        f"{comparison.error:.2g}, of two draws of the defence {random:.2g}"
+    )
+    if comparison.agrees:
+        dominated = "; noise dominates the updates, so that this says little about the training"
+        return text + dominated * (random > 1)
+    return (
+        f"warning: {text}, which differs for {comparison.differing} of {len(comparison.errors)} "
+        "clients: check the training as without a defence, and the numbers of --defense; a smaller "
+        "error means less noise than the defence adds"
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gleak.artifacts.encodings import Encoded
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.captures.kept_state import training_before
 from gleak.captures.plausibility import unmoved
@@ -20,7 +21,6 @@ from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
 from gleak.data.base import DatasetSpec
 from gleak.defenses.base import DefenseSpec, NoDefense
-from gleak.defenses.sending import protect
 from gleak.models.parameters import shared_copy
 from gleak.models.stochastic import deterministic_copy, stochastic_layers
 from gleak.optimizers.base import ClientOptimizer
@@ -29,8 +29,8 @@ from gleak.simulation.victims import relative_error
 
 KEYS = ("inputs", "labels")
 MAX_ERROR = 0.05
-ALIKE = 1.1
-"""Largest ratio of distances between draws of one defence."""
+ALIKE = 0.1
+"""Largest difference of distances between draws of one defence, relative to them."""
 RATE_DIGITS = 3
 REFINEMENTS = 8
 DRAWS = 3
@@ -85,7 +85,8 @@ class UpdateComparison:
         state_known: False if the optimisers began with a state that is not known.
         causes: if they differ, what changes the first client's update at random.
         unmoved: parameters of layers whose captured updates are zero, and not the computed ones.
-        random: the same norm of the difference of two draws of the clients' defence; the largest.
+        random: for each client, the same norm of the difference of two draws of its defence; None
+            without a defence.
     """
 
     errors: tuple[float, ...]
@@ -94,7 +95,7 @@ class UpdateComparison:
     state_known: bool = True
     causes: tuple[Cause, ...] = ()
     unmoved: tuple[str, ...] = ()
-    random: float = 0.0
+    random: tuple[float, ...] | None = None
 
     @property
     def error(self) -> float:
@@ -103,8 +104,15 @@ class UpdateComparison:
 
     @property
     def agrees(self) -> bool:
-        """True if no client's error exceeds `MAX_ERROR`, beside what its defence draws."""
-        return self.error <= MAX_ERROR + ALIKE * self.random
+        """True if the updates of no client differ."""
+        return not self.differing
+
+    @property
+    def differing(self) -> int:
+        """Number of clients whose error exceeds `MAX_ERROR`, or is not that of their defence."""
+        random = self.random or (0.0,) * len(self.errors)
+        pairs = zip(self.errors, random, strict=True)
+        return sum(abs(error - drawn) > MAX_ERROR + ALIKE * drawn for error, drawn in pairs)
 
 
 def read_truth(
@@ -203,7 +211,7 @@ def _check_range(
 def compare_updates(
     client: CapturedUpdates,
     network: nn.Module,
-    update: Mapping[str, np.ndarray],
+    sent: Sequence[Mapping[str, Encoded]],
     truth: Private,
     defense: DefenseSpec,
     kept: Sequence[Path] = (),
@@ -218,7 +226,7 @@ def compare_updates(
     Args:
         client: spec of the clients.
         network: with the broadcast parameters, in evaluation mode; not changed.
-        update: captured update by parameter, Shape (V, R, *shape).
+        sent: captured update of each client, by parameter.
         truth: true samples.
         defense: of the clients, which does not use their samples.
         kept: for each client, the file of the state that its optimiser kept; empty if unknown.
@@ -227,15 +235,17 @@ def compare_updates(
         ArtifactError: such a state is not that of the optimiser.
     """
     captured = [
-        {name: torch.from_numpy(value[victim]) for name, value in update.items()}
-        for victim in range(len(truth.inputs))
+        {name: torch.from_numpy(own.decode()[0]) for name, own in update.items()} for update in sent
     ]
     states = kept if client.state == "kept" else ()
     before = [training_before(client, network, read_state(path), path) for path in states]
     computed = _computed(client, network, truth, before)
     if not isinstance(defense, NoDefense):
-        return _compare_defended(captured, computed, defense, client.protocol.update_scale)
-    still = [name for name in unmoved(update) if any(one[name].any() for one in computed)]
+        own = defense.rescaled(client.protocol.update_scale)
+        found = _compare_defended(captured, computed, sent, own)
+        return replace(found, state_known=client.state != "kept" or bool(kept))
+    moved = {name: torch.stack([update[name] for update in captured]).numpy() for name in sent[0]}
+    still = [name for name in unmoved(moved) if any(one[name].any() for one in computed)]
     found = replace(_compare(captured, computed), unmoved=tuple(still))
     if client.state == "kept":
         return replace(found, state_known=bool(kept))
@@ -252,23 +262,21 @@ def compare_updates(
 
 
 def _compare_defended(
-    captured: Sequence[State], computed: Sequence[State], defense: DefenseSpec, scale: float
+    captured: Sequence[State],
+    computed: Sequence[State],
+    sent: Sequence[Mapping[str, Encoded]],
+    defense: DefenseSpec,
 ) -> UpdateComparison:
     """Compare updates with computed ones under the defence, of which two draws tell the noise."""
     draws = [
         [
-            {
-                name: torch.from_numpy(sent.decode()[0])
-                for name, sent in protect(
-                    defense.rescaled(scale), {**update}, torch_stream(draw, "defense", victim), {}
-                ).items()
-            }
-            for victim, update in enumerate(computed)
+            defense.decode_alike({**update}, own, torch_stream(draw, "comparison", victim))
+            for victim, (update, own) in enumerate(zip(computed, sent, strict=True))
         ]
         for draw in range(2)
     ]
-    random = [relative_error(second, first) for first, second in zip(*draws, strict=True)]
-    return replace(_compare(captured, draws[0]), random=max(random))
+    random = tuple(relative_error(second, first) for first, second in zip(*draws, strict=True))
+    return replace(_compare(captured, draws[0]), random=random)
 
 
 def random_causes(client: CapturedUpdates, network: nn.Module, truth: Private) -> tuple[Cause, ...]:

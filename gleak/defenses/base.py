@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -218,6 +218,22 @@ class DefenseSpec(Spec):
             ArtifactError: the defence does not send such values.
         """
         return {name: encode(value) for name, value in update.items()}
+
+    def decode_alike(
+        self, update: Tensors, sent: Mapping[str, Encoded], generator: torch.Generator
+    ) -> Tensors:
+        """Return what a server decodes of an update that is sent as another one was.
+
+        By default with random numbers of its own; a defence whose choices ``sent`` tells repeats
+        them.
+
+        Args:
+            update: by parameter, Shape (R, *shape).
+            sent: encoded parameters of the other update, with a leading victim axis of size 1.
+            generator: random stream.
+        """
+        protected = self.protect({**update}, generator, {})
+        return {name: torch.from_numpy(own.decode()[0]) for name, own in protected.items()}
 
     def protect_mean(
         self, mean: Tensors, computed: Sequence[Tensors], generator: torch.Generator

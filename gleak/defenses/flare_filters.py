@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import model_validator
 
 from gleak.artifacts.encodings import Clipped, Encoded
-from gleak.core.errors import IncompatibleError
+from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -22,6 +22,8 @@ from gleak.runtime.seeding import numpy_stream
 
 CHUNK = 1_000_000
 """Values of a parameter among which FLARE selects at once."""
+ROUNDED = 0.01
+"""Excess of a value over the largest magnitude, relative to it, by rounding."""
 STEPS = "local steps that the client reports to FLARE (NUM_STEPS_CURRENT_ROUND); 1: none reported"
 Rows = dict[str, np.ndarray]
 """Values of one round by parameter; Shape (*shape)."""
@@ -46,9 +48,8 @@ class FilterOfValues(Sparsification):
             self.filtered({name: value[number].numpy() for name, value in update.items()}, random)
             for number in range(count)
         ]
-        joined = {name: np.stack([one[name] for one in rounds]) for name in update}
         return self.encode_received(
-            {name: torch.from_numpy(value) for name, value in joined.items()}
+            {name: torch.from_numpy(np.stack([one[name] for one in rounds])) for name in update}
         )
 
     @abstractmethod
@@ -82,6 +83,12 @@ class PercentilePrivacy(FilterOfValues):
         """Encode values that are not zero; one of the largest magnitude may have been larger."""
         sent: dict[str, Encoded] = {}
         for name, one in encode_nonzero(update).items():
+            largest = np.abs(one.values).max(initial=0)
+            if update[name].ndim > 1 and largest > (1 + ROUNDED) * self.gamma * self.steps:
+                raise ArtifactError(
+                    f"{name}: a value has the magnitude {largest:.3g}, larger than gamma times "
+                    f"steps of defense {self}; correct them, or leave the defence out"
+                )
             bounds = np.full(one.leading, self.gamma * self.steps, one.values.dtype)
             cut = Clipped(one.indices, one.values, one.shape, bounds)
             sent[name] = cut if update[name].ndim > 1 else one
@@ -274,10 +281,17 @@ class ExcludeVars(DefenseSpec):
     def protect(
         self, update: Tensors, generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        return self.encode_received(update)
+        kept = {k: torch.zeros_like(v) if self.excludes(k) else v for k, v in update.items()}
+        return self.encode_received(kept)
 
     def encode_received(self, update: Tensors) -> dict[str, Encoded]:
         """Encode parameters, without values if they are excluded."""
+        for name, value in update.items():
+            if self.excludes(name) and value.any():
+                raise ArtifactError(
+                    f"{name}: its values are not zero, but defense {self} does not send it; "
+                    "correct the names, or leave the defence out"
+                )
         return {
             name: encode_sparse(value, np.zeros((len(value), value[0].numel()), dtype=bool))
             if self.excludes(name)

@@ -17,7 +17,9 @@ from gleak.defenses.sparsification import Scope
 from gleak.models.parameters import Tensors
 
 OFF_LEVEL = 0.05
-"""Distance of values from their levels, in levels, by the rounding of differences of weights."""
+"""Largest distance of values from their levels, relative to a level, by rounding."""
+AS_NEAR = 1e-5
+"""Difference of such distances that does not count, relative to the largest value."""
 
 
 class QuantizerSpec(DefenseSpec):
@@ -89,20 +91,29 @@ class QuantizerSpec(DefenseSpec):
         }
 
     def _level(self, values: torch.Tensor, name: str) -> torch.Tensor:
-        """Return the value of code 1 in each round, (R), of values (R, M) that were sent."""
+        """Return the value of code 1 in each round, (R), of values (R, M) that were sent.
+
+        The largest of those whose multiples are nearest to the values.
+        """
         highest = values.abs().amax(1)
-        level = torch.full_like(highest, torch.nan)
-        for code in [self.steps] if math.isinf(self.order) else range(self.steps, 0, -1):
-            tried = highest / code
-            errors = values / per_round(tried, values) - _codes(values, per_round(tried, values))
-            fits = errors.abs().nan_to_num(0).amax(1) < OFF_LEVEL
-            level = torch.where(fits, tried, level)
-        if level.isnan().any():
+        codes = range(1, self.steps + 1) if math.isfinite(self.order) else [self.steps]
+        levels = torch.stack([highest / code for code in codes])
+        errors = torch.stack([_distance(values, level) for level in levels])
+        near = errors <= errors.amin(0) + AS_NEAR * highest
+        level = torch.where(near, levels, 0).amax(0)
+        if (errors.amin(0) > OFF_LEVEL * highest / self.steps).any():
             raise ArtifactError(
-                f"{name}: its values are no multiples of one of {self.steps} levels, so it was not "
-                f"sent under defense {self}; correct the bits, or leave the defence out"
+                f"{name}: its values are no multiples of a level, so it was not sent under defense "
+                f"{self}, or was rounded since (half precision, small differences of weights); "
+                "correct the bits, or leave the defence out"
             )
         return level
+
+
+def _distance(values: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+    """Return the largest distance of values, (R, M), from multiples of a level, (R)."""
+    of_round = per_round(level, values)
+    return (values - of_round * _codes(values, of_round)).abs().amax(1)
 
 
 def _codes(values: torch.Tensor, level: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Literal
 
@@ -116,6 +116,15 @@ class RandomMask(Sparsification):
             for name, value in update.items()
         }
 
+    def decode_alike(
+        self, update: Tensors, sent: Mapping[str, Encoded], generator: torch.Generator
+    ) -> Tensors:
+        """Return the update at the positions that were sent."""
+        return {
+            name: value * torch.from_numpy(sent[name].decode()[0] != 0)
+            for name, value in update.items()
+        }
+
     def _mask(self, value: torch.Tensor, generator: torch.Generator) -> np.ndarray:
         """Draw a mask with the same number of positions in each round; Shape (R, M)."""
         rounds, size = len(value), value[0].numel()
@@ -172,6 +181,18 @@ class LowRank(DefenseSpec):
             return left[..., : min(max(found, 1), self.rank)]
 
         return {name: self._product(value, spanning) for name, value in update.items()}
+
+    def decode_alike(
+        self, update: Tensors, sent: Mapping[str, Encoded], generator: torch.Generator
+    ) -> Tensors:
+        """Return the projection of the update on the columns that were sent."""
+        decoded = {**update}
+        for name, own in sent.items():
+            if isinstance(own, Factored):
+                left = torch.from_numpy(own.left[0])
+                projected = left @ (left.mT @ update[name].flatten(2))
+                decoded[name] = projected.reshape(update[name].shape)
+        return decoded
 
     def _product(
         self, value: torch.Tensor, basis: Callable[[torch.Tensor], torch.Tensor]

@@ -215,6 +215,11 @@ class Cell:
                     )
         if "defense" in levels:
             self.defense.check(self.client)
+            if self.defense.needs_samples and isinstance(self.client, CapturedUpdates):
+                raise IncompatibleError(
+                    f"defense {self.defense} changes the training, or is that of several clients, "
+                    f"and is not known of {self.client}; attack captured updates without it"
+                )
             check_used(self.client, self.defense.protocol_of(self.client))
         if "crafting" in levels:
             self.crafting.check(self.dataset, self.model)

@@ -189,7 +189,7 @@ STAGES: dict[str, Stage] = {
             {"sent": "update.h5"},
             memory=JobMemory(2000, 3),
             code="gleak.captures.take",
-            levels=("client",),
+            levels=("client", "defense"),
             reads_else="the update of a capture",
         ),
         Stage(

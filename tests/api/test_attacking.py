@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,9 @@ def test_of_a_product_the_columns_are_known_that_its_values_tell() -> None:
     assert gleak.score(gleak.attack(*given), inputs)["psnr"] < 20
 
 
+TWO = gleak.Protocol(batch_size=2, mini_batch=1, clients=2)
+
+
 @pytest.mark.parametrize("clients", [None, 2])
 def test_a_sum_of_clients_is_a_defense_and_a_number(clients: int | None) -> None:
     model, (inputs, labels) = network(), batch(2)
@@ -324,12 +328,19 @@ def test_a_sum_of_clients_is_a_defense_and_a_number(clients: int | None) -> None
         ({"defense": "signsgd"}, ArtifactError, "values differ in magnitude"),
         ({"defense": "low_rank+rank=1"}, ArtifactError, "higher rank than 1"),
         ({"defense": "flare_exclude+pattern=fc"}, IncompatibleError, "no parameter matches fc"),
-        ({"defense": "dp", "clients": 2}, SpecError, "2 clients are summed, but defense dp is"),
+        (
+            {"defense": "dp", "clients": 2},
+            SpecError,
+            "clients: 2 in the sum, but defense dp is that of 1",
+        ),
         (
             {"client": gleak.Protocol(batch_size=2, mini_batch=2, clipping="update")},
             SpecError,
-            "a defence clipped or pruned the update",
+            "its protocol has clipping update and pruning None, but defense none has None",
         ),
+        ({"defense": "secure_aggregation", "clients": 2}, SpecError, "is that of 4"),
+        ({"client": TWO, "clients": 3}, SpecError, "clients = 3, but 2 by the protocol"),
+        ({"client": replace(TWO, clipping="update")}, SpecError, "defense secure_aggregation.cli"),
     ],
 )
 def test_values_that_a_defense_does_not_send_are_refused(

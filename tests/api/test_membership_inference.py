@@ -46,6 +46,17 @@ def test_every_method_runs_with_references(
     assert found.rests_on["references"] == 12
 
 
+def test_the_defense_tells_which_values_were_sent(model: nn.Module, given: dict[str, Any]) -> None:
+    sent = gleak.defend("topk+keep=0.2", given["gradients"])
+    masks = {name: value != 0 for name, value in sent.items()}
+    known, masked, unknown = (
+        gleak.infer_members("regression", model, **{**given, "gradients": sent}, **told).evidence
+        for told in ({"defense": "topk+keep=0.2"}, {"sent": masks}, {})
+    )
+    assert torch.equal(known, masked)
+    assert not torch.allclose(known, unknown)
+
+
 def test_equal_seeds_give_equal_evidence_and_nothing_is_changed(
     model: nn.Module, given: dict[str, Any]
 ) -> None:

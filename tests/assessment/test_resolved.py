@@ -73,7 +73,7 @@ def test_clients_of_more_samples_than_the_test_split_has_are_of_training_samples
     ("keys", "fault"),
     [
         ({"client": {"batch_size": 2}}, "client: captures say what their clients did"),
-        ({"defense": "topk"}, "defense: captures were imported with none; give"),
+        ({"defense": "topk"}, "defense: captures were imported with none; assess"),
         ({"model": "fc2"}, "captures: 'hand' is a capture of model lenet on digits, not of fc2"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gleak.assessment.findings import DefenseCost, Exposure, Loss
+from gleak.assessment.findings import Exposure, Loss
 from gleak.assessment.strips import LEAST, Row, draw_strip, strips_of
 from tests.assessment.test_report_page import exposure, report
 
@@ -44,7 +44,9 @@ def test_each_metric_has_a_picture_with_every_defence_once() -> None:
     psnr = of([20]).model_copy(update={"metric": "psnr"})
     (shown,) = report().defenses
     others = [
-        DefenseCost(**{**dict(shown), "defense": name, "exposures": [of([0.1])]})
+        shown.model_copy(
+            update={"defense": name, "deployed": name == "qsgd", "exposures": [of([0.1])]}
+        )
         for name in ("none", "qsgd", "topk+keep=0.1")
     ]
     deployment = {**report().deployment, "defense": "qsgd"}

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from gleak.artifacts.encodings import Dense
 from gleak.artifacts.private import Private
 from gleak.captures.importing import Capture, captured_cell, describe_agreement
 from gleak.captures.truth import compare_updates
@@ -62,6 +63,11 @@ def trained(dropout: float, *, shuffled: bool) -> tuple[dict[str, np.ndarray], P
     )
 
 
+def encoded(update: dict[str, np.ndarray]) -> list[dict[str, Dense]]:
+    """As the one client sends it."""
+    return [{name: Dense(value) for name, value in update.items()}]
+
+
 @pytest.mark.parametrize(
     ("dropout", "shuffled", "first"),
     [(0.0, True, "another order of the samples"), (0.5, False, "active 3")],
@@ -70,7 +76,7 @@ def test_a_shuffled_loader_and_dropout_are_told_apart(
     dropout: float, shuffled: bool, first: str
 ) -> None:
     update, truth = trained(dropout, shuffled=shuffled)
-    found = compare_updates(CLIENT, network(0.5).eval(), update, truth, NONE)
+    found = compare_updates(CLIENT, network(0.5).eval(), encoded(update), truth, NONE)
     assert {cause.name for cause in found.causes} == {"another order of the samples", "active 3"}
     text = describe_agreement(Capture(Path(), found), CLIENT)
     assert f"the first client's update differs by {100 * found.error:.0f}%, and {first}" in text
@@ -81,11 +87,11 @@ def test_nothing_random_is_named_where_nothing_can_be_drawn() -> None:
     wrong = {name: value * 2 for name, value in update.items()}
 
     client = CLIENT.model_copy(update={"mini_batch": None, "local_steps": 1})
-    assert compare_updates(client, network(0.0).eval(), wrong, truth, NONE).causes == ()
+    assert compare_updates(client, network(0.0).eval(), encoded(wrong), truth, NONE).causes == ()
 
 
 def test_updates_that_agree_have_no_causes() -> None:
     update, truth = trained(0.0, shuffled=False)
-    found = compare_updates(CLIENT, network(0.5).eval(), update, truth, NONE)
+    found = compare_updates(CLIENT, network(0.5).eval(), encoded(update), truth, NONE)
     assert found.agrees
     assert found.causes == ()

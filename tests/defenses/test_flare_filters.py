@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import gleak
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.artifacts.private import Private
-from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.testing.tiny_cells import TinyCells
 
@@ -179,6 +179,15 @@ def test_a_value_that_was_cut_may_have_been_larger(cells: TinyCells, fields: str
     told = best(cells, defense)
     assert (told > 15).all()
     assert (best(cells, defense, cells={}) < told - 10).all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [("percentile+gamma=0.1", "magnitude 0.5, larger than gamma"), ("exclude+names=w", "not zero")],
+)
+def test_values_that_a_filter_does_not_send_are_refused(spec: str, said: str) -> None:
+    with pytest.raises(ArtifactError, match=f"w: .*{said}"):
+        parse("defense", f"flare_{spec}").encode_received({"w": torch.tensor([[0.1, -0.5]])})
 
 
 def test_what_is_left_of_few_noisy_values_shows_nothing(cells: TinyCells) -> None:

@@ -122,6 +122,27 @@ def test_of_equal_values_the_length_makes_few_codes(size: int) -> None:
     assert abs(codes.sum() - expected) <= 5 * spread + 1
 
 
+@pytest.mark.parametrize("bits", [3, 6, 8])
+@pytest.mark.parametrize("spec", SPECS)
+def test_values_that_were_decoded_have_the_codes_with_which_they_were_sent(
+    spec: str, bits: int
+) -> None:
+    """Of the length of a vector the highest code is not the last one, and is found."""
+    sent = protect(f"{spec}+bits={bits}", update(1, 1.0, 0.0))
+    decoded = {name: torch.from_numpy(one.decode()[0]) for name, one in sent.items()}
+    again = parse("defense", f"{spec}+bits={bits}").encode_received(decoded)
+    for name, one in sent.items():
+        assert np.allclose(again[name].decode(), one.decode(), atol=1e-6)
+        if spec != "qsgd+norm=l2":
+            assert np.array_equal(again[name].codes, one.codes)
+
+
+def test_small_codes_beside_a_large_one_are_kept() -> None:
+    values = torch.tensor([[-126.0, 1, 2]])
+    found = parse("defense", "qsgd+bits=8+norm=l2").encode_received({"w": values})["w"]
+    assert found.codes.tolist() == [[[-126, 1, 2]]]
+
+
 VALUES = st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=9)
 
 

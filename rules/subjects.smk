@@ -6,7 +6,7 @@ from collections import defaultdict
 from gleak.captures.locations import MODEL as CAPTURED_MODEL
 from gleak.captures.locations import PRIVATE as CAPTURED_TRUTH
 from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
-from gleak.captures.locations import Captures
+from gleak.captures.locations import Captures, check_stated_defense
 from gleak.data.prepare import check_source
 from gleak.studies.axis_labels import read_metric
 from gleak.studies.cell import SCORED_BY
@@ -17,8 +17,18 @@ readable = cache(is_unaltered)
 
 
 def captured(level, file):
-    """Return an input function for a file of the capture that a level's spec names."""
-    return lambda w: checked(lambda: CAPTURES.file(cell(w).specs[level].capture, file))
+    """Return an input function for a file of the capture that a level's spec names.
+
+    Check that updates were imported with the defence of the path.
+    """
+
+    def find(wildcards):
+        path = checked(lambda: CAPTURES.file(cell(wildcards).specs[level].capture, file))
+        if file == CAPTURED_UPDATE and workflow.is_main_process:
+            checked(lambda: check_stated_defense(cell(wildcards), path))
+        return path
+
+    return find
 
 
 def shares(output):

@@ -6,9 +6,29 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from gleak.core.errors import DataError, nearest
+from gleak.artifacts.integrity import attribute_of
+from gleak.artifacts.reading import open_checked
+from gleak.artifacts.update import Update
+from gleak.core.errors import ArtifactError, DataError, nearest
+from gleak.studies.cell import LEVELS, Cell
 
 MODEL, UPDATE, PRIVATE = "model.h5", "update.h5", "private.h5"
+IMPORT_AGAIN = "use the command printed by gleak import, or import it again"
+
+
+def check_stated_defense(cell: Cell, path: Path) -> None:
+    """Check that updates in a file were imported with the defence of a cell.
+
+    Raises:
+        ArtifactError: with another one, or the file is damaged.
+    """
+    with open_checked(path, Update.format, Update.version) as file:
+        stated = dict(zip(LEVELS, str(attribute_of(file, "spec")).split("/"), strict=False))
+    if stated["defense"] != str(cell.defense):
+        raise ArtifactError(
+            f"{path}: imported with defense {stated['defense']}, not {cell.defense}; "
+            f"{IMPORT_AGAIN}, with the --defense of the clients"
+        )
 
 
 @dataclass(frozen=True)

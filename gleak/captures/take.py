@@ -12,6 +12,7 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.protocol import Protocol
 from gleak.artifacts.update import Update
+from gleak.captures.locations import IMPORT_AGAIN, check_stated_defense
 from gleak.core.errors import ArtifactError
 from gleak.knowledge.loading import fingerprints
 from gleak.models.batch_norm import batch_statistics
@@ -20,10 +21,8 @@ from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.simulation.grants import write_truth
 from gleak.simulation.victims import measure_drift
-from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.cell import Cell
 from gleak.training.base import test_accuracy
-
-IMPORT_AGAIN = "use the command printed by gleak import, or import it again"
 
 
 def take_captured_model(cell: Cell, captured: Path, dataset_path: Path, output: Path) -> None:
@@ -46,8 +45,7 @@ def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:
     """Write ``update.h5`` of a cell up to the defence: the captured updates."""
     update, client = Update.read(captured), cell.client
     _check_field(client.victims, update.victims, "victims", captured)
-    stated = dict(zip(LEVELS, update.spec.split("/"), strict=False))
-    _check_field(str(cell.defense), stated["defense"], "defense", captured)
+    check_stated_defense(cell, captured)
     protocol = cell.defense.protocol_of(client)
     for field in fields(Protocol):
         expected = getattr(protocol, field.name)

@@ -152,7 +152,7 @@ def test_a_client_that_says_otherwise_is_refused_with_the_field(
 
 
 def test_another_defense_than_that_of_the_capture_is_refused(pair: Pair) -> None:
-    with pytest.raises(ArtifactError, match=r"defense is none, but gaussian in the path"):
+    with pytest.raises(ArtifactError, match="imported with defense none, not gaussian; use the"):
         pair.take(defense="gaussian")
 
 

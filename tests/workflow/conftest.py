@@ -5,8 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gleak.artifacts.encodings import Dense
+from gleak.artifacts.protocol import Protocol
+from gleak.artifacts.update import Update
 from gleak.core.registry import load
 from tests.project import Project, copy_project
 
@@ -51,13 +55,17 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="session")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data with two captures, the second without truth; dry runs read nothing in them."""
+    """Data with two captures, the second without truth; dry runs read the updates' spec alone."""
     data = tmp_path_factory.mktemp("data")
     for name, files in {
-        "told": ("model", "update", "private"),
-        "bare": ("model", "update"),
+        "told": ("model", "private"),
+        "bare": ("model",),
     }.items():
         (data / "captures" / name).mkdir(parents=True)
         for file in files:
             (data / "captures" / name / f"{file}.h5").touch()
+        spec = f"digits/lenet/captured+capture={name}/honest/captured+capture={name}/none"
+        sent = {"weight": Dense(np.zeros((1, 1, 2), np.float32))}
+        written = Update(spec=spec, update=sent, protocol=Protocol())
+        written.write(data / "captures" / name / "update.h5")
     return data

@@ -87,7 +87,10 @@ def test_a_file_that_cannot_be_stops_with_one_line(
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("told/honest/captured+capture=told/topk/update.h5", "requires defense none, not topk"),
+        (
+            "told/honest/captured+capture=told/topk/update.h5",
+            "imported with defense none, not topk",
+        ),
         (
             "told/honest/captured+capture=bare/none/update.h5",
             r"requires training captured\+capture=bare",

@@ -62,6 +62,15 @@ def test_captured_cells_stand_in_a_study(followed: tuple[Project, str]) -> None:
     assert (psnr(project, "hand", "cpa_edges") > psnr(project, "hand", "blind")).all()
 
 
+def test_a_defence_of_the_client_is_imported(followed: tuple[Project, str]) -> None:
+    project, printed = followed
+    found = re.search(r"under the defence: (\S+), of two draws .* ([\d.]+)", printed)
+    error, drawn = found.groups()
+    assert float(error) == pytest.approx(float(drawn), rel=0.1)
+    captured = Update.read(project.root / "data/captures/defended/update.h5")
+    assert captured.protocol.clipping == "update"
+
+
 def test_a_defence_is_tried_on_simulated_clients(followed: tuple[Project, str]) -> None:
     project, printed = followed
     assert re.search(r"^none +3 +\d", printed, re.MULTILINE)

@@ -268,10 +268,11 @@ def _compare_defended(
     defense: DefenseSpec,
 ) -> UpdateComparison:
     """Compare updates with computed ones under the defence, of which two draws tell the noise."""
+    filled = [{k: value for k, value in update.items() if value.numel()} for update in computed]
     draws = [
         [
-            defense.decode_alike({**update}, own, torch_stream(draw, "comparison", victim))
-            for victim, (update, own) in enumerate(zip(computed, sent, strict=True))
+            defense.decode_alike(update, own, torch_stream(draw, "comparison", victim))
+            for victim, (update, own) in enumerate(zip(filled, sent, strict=True))
         ]
         for draw in range(2)
     ]

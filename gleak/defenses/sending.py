@@ -62,16 +62,25 @@ def protect(
     Raises:
         SpecError: the result is not an encoded value for each parameter.
     """
-    filled = {name: value for name, value in update.items() if value.numel()}
+    filled = _with_values(update)
     sent = defense.protect(filled, generator, memory) if filled else {}
     _check_protected(defense, sent, filled)
-    return {name: sent[name] if name in sent else encode(value) for name, value in update.items()}
+    return _whole(update, sent)
 
 
 def encode_received(defense: DefenseSpec, update: Tensors) -> dict[str, Encoded]:
     """Apply `DefenseSpec.encode_received`; parameters without values are encoded as they are."""
-    filled = {name: value for name, value in update.items() if value.numel()}
-    sent = defense.encode_received(filled) if filled else {}
+    filled = _with_values(update)
+    return _whole(update, defense.encode_received(filled) if filled else {})
+
+
+def _with_values(update: Tensors) -> Tensors:
+    """Return the parameters of which norms and largest values exist."""
+    return {name: value for name, value in update.items() if value.numel()}
+
+
+def _whole(update: Tensors, sent: Mapping[str, Encoded]) -> dict[str, Encoded]:
+    """Return all parameters of an update, those that were not encoded as they are."""
     return {name: sent[name] if name in sent else encode(value) for name, value in update.items()}
 
 

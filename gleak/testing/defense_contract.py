@@ -177,7 +177,8 @@ def check_encoded_again(spec: DefenseSpec) -> None:
         assert close, f"{where} has other values"
         if spec.clients_per_update == 1:
             kept = type(given) is type(sent)
-            assert kept, f"{where} is {type(given).__name__}, not {type(sent).__name__}"
+            kinds = f"{type(given).__name__}, not {type(sent).__name__}"
+            assert kept, f"{where} is {kinds}; override encode_received"
             alike = np.array_equal(np.asarray(given.sent()), np.asarray(sent.sent()))
             assert alike, f"{where} has another mask; override encode_received"
 

@@ -11,13 +11,14 @@ from gleak.attacks.matching.codes import Whitened
 from gleak.attacks.matching.denoiser_prior import DenoiserPrior
 from gleak.attacks.matching.distances import ProfileLikelihood
 from gleak.attacks.matching.line_search import LineSearchLBFGS
-from gleak.attacks.matching.optimizers import Adam
+from gleak.attacks.matching.optimizers import Adam, OptimizerSpec
 from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.matching.priors import NaturalImages
 from gleak.attacks.matching.starts import Grey
 from gleak.attacks.matching_attack import MatchingAttack
 from gleak.attacks.observation import Observation
+from gleak.attacks.observed_network import is_kinked
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.knowledge.denoiser import Denoiser
@@ -31,14 +32,17 @@ OF_IMAGES = Adam(lr=0.3, schedule="steps")
 
 @register("map")
 class MAP(MatchingAttack):
-    """The samples of greatest posterior probability, of images by Adam, of tables by L-BFGS.
+    """The samples of greatest posterior probability.
 
     Minimises minus the logarithm of the likelihood of what was sent, whose scale and noise are
     estimated, and of a density of natural images (`gleak.attacks.matching.posterior`). Under a
     defence that hides a part of the gradient, or adds noise to it, the density fills in what is
     hidden, and no weight has to be chosen. The search is over whitened images, whose values are of
-    one size, so that one learning rate suits all. On networks with kinks L-BFGS ends far from the
-    samples, where Adam goes on.
+    one size, so that one learning rate suits all.
+
+    Images are searched by Adam, since on networks with kinks L-BFGS ends far from the samples;
+    tables by L-BFGS. So are images whose gradient was rounded, or is known in intervals, if the
+    network has no kinks: many images explain all that was sent, and Adam ends at noisy ones.
 
     Labels that no rule tells for certain are enumerated: all classes of one sample, or changes of
     the labels inferred for a batch, are compared at grey images of two levels. The samples are
@@ -67,15 +71,21 @@ class MAP(MatchingAttack):
         )
 
     def summary(self) -> AttackSummary:
-        return replace(super().summary(), optimizers=(str(OF_IMAGES),))
+        own = super().summary()
+        return replace(own, optimizers=(str(OF_IMAGES), *own.optimizers))
 
     def fitted(self, observation: Observation, evaluations: int) -> Self:
         return super().fitted(observation, min(evaluations, self.iterations))
 
     def search(self, observation: Observation) -> Reconstruction:
-        parts = self.parts()
-        posterior = Posterior.of(observation, parts)
+        posterior = Posterior.of(observation, self.parts())
         labels, spent = posterior.likely_labels()
-        optimizer = OF_IMAGES if observation.modality == "image" else parts.optimizer
+        optimizer = optimizer_for(observation)
         found = posterior.search(labels, self.iterations, optimizer=optimizer)
         return replace(found, evaluations=found.evaluations + spent, paired=True)
+
+
+def optimizer_for(observation: Observation) -> OptimizerSpec:
+    """Return the optimizer of a search from grey images, or from tables."""
+    smooth = observation.cells and not is_kinked(observation)
+    return LineSearchLBFGS() if smooth or observation.modality != "image" else OF_IMAGES

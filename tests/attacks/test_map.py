@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.map import MAP
+from gleak.attacks.map import MAP, OF_IMAGES, optimizer_for
 from gleak.attacks.matching.codes import Whitened
 from gleak.attacks.matching.distances import ProfileLikelihood
+from gleak.attacks.matching.line_search import LineSearchLBFGS
+from gleak.attacks.matching.optimizers import OptimizerSpec
 from gleak.attacks.matching.posterior import Posterior
 from gleak.testing.tiny_cells import TinyCells
 from tests.attacks.cases import Make, holding, natural_images, psnr
@@ -88,3 +90,31 @@ def test_on_networks_with_kinks_it_goes_on_where_l_bfgs_ends(cells: TinyCells) -
     other = posterior.search(found.labels, attack.iterations)
     reached, ended = (posterior.criterion(one.inputs, one.labels) for one in (found, other))
     assert np.mean(reached) < np.mean(ended)
+
+
+@pytest.mark.parametrize(
+    ("model", "defense", "optimizer"),
+    [
+        ("lenet+width=4", "quantize", LineSearchLBFGS()),
+        ("lenet+width=4", "none", OF_IMAGES),
+        ("lenet+width=4+activation=relu", "quantize", OF_IMAGES),
+    ],
+)
+def test_images_are_searched_by_adam_but_those_of_rounded_smooth_gradients(
+    model: str, defense: str, optimizer: OptimizerSpec, cells: TinyCells
+) -> None:
+    folder = cells.simulate("image", model=model, defense=defense, client="fedsgd+victims=1")
+    assert optimizer_for(cells.observe(folder, MAP())) == optimizer
+
+
+def test_of_rounded_gradients_l_bfgs_finds_better_photographs_than_adam(
+    make_photo_case: Make,
+) -> None:
+    attack, choices = MAP(iterations=100), {"model": "lenet+width=4", "defense": "quantize"}
+    seen, truth = make_photo_case(attack, "fedsgd+victims=4", **choices)
+    found = attack.reconstruct(seen)
+    posterior = Posterior.of(seen, attack.parts())
+    other = posterior.search(found.labels, attack.iterations, optimizer=OF_IMAGES)
+    reached, ended = (posterior.criterion(one.inputs, one.labels) for one in (found, other))
+    assert (reached < ended).all()
+    assert psnr(truth.inputs, found.inputs).mean() > psnr(truth.inputs, other.inputs).mean() + 1

@@ -18,7 +18,7 @@ from gleak.attacks.matching.priors import NaturalImages
 from gleak.attacks.matching.starts import Grey
 from gleak.attacks.matching_attack import MatchingAttack
 from gleak.attacks.observation import Observation
-from gleak.attacks.observed_network import is_kinked
+from gleak.attacks.observed_network import has_hidden_dense_layer, is_kinked
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.knowledge.denoiser import Denoiser
@@ -28,6 +28,9 @@ DENOISER = 0.7
 
 OF_IMAGES = Adam(lr=0.3, schedule="steps")
 """Optimizer of a search from grey images, chosen on training images (docs/results/best.md)."""
+
+CONTINUED = Adam(lr=0.1, schedule="steps")
+"""Optimizer of the search that continues one without the first dense layer."""
 
 
 @register("map")
@@ -43,6 +46,10 @@ class MAP(MatchingAttack):
     Images are searched by Adam, since on networks with kinks L-BFGS ends far from the samples;
     tables by L-BFGS. So are images whose gradient was rounded, or is known in intervals, if the
     network has no kinks: many images explain all that was sent, and Adam ends at noisy ones.
+
+    A hidden dense layer behind convolutions has most of the values, and misleads a search where its
+    units are active in place of others. If the network has kinks, two thirds of the iterations
+    leave it out, and the others go on from there with all values.
 
     Labels that no rule tells for certain are enumerated: all classes of one sample, or changes of
     the labels inferred for a batch, are compared at grey images of two levels. The samples are
@@ -78,11 +85,30 @@ class MAP(MatchingAttack):
         return super().fitted(observation, min(evaluations, self.iterations))
 
     def search(self, observation: Observation) -> Reconstruction:
-        posterior = Posterior.of(observation, self.parts())
+        posterior, first = Posterior.of(observation, self.parts()), self.begun_by(observation)
         labels, spent = posterior.likely_labels()
-        optimizer = optimizer_for(observation)
-        found = posterior.search(labels, self.iterations, optimizer=optimizer)
+        if first is None:
+            optimizer = optimizer_for(observation)
+            found = posterior.search(labels, self.iterations, optimizer=optimizer)
+        else:
+            features = Posterior.of(observation, first.parts())
+            near = features.search(labels, first.iterations, optimizer=OF_IMAGES)
+            others = self.iterations - first.iterations
+            found = posterior.search(labels, others, near.inputs, optimizer=CONTINUED)
+            spent = spent + near.evaluations
         return replace(found, evaluations=found.evaluations + spent, paired=True)
+
+    def begun_by(self, observation: Observation) -> Self | None:
+        """Return the search without the first dense layer that comes first; None without one."""
+        encoded = observation.sent or observation.cells or observation.bases
+        is_whole = observation.modality == "image" and self.skip is None and not encoded
+        iterations = 2 * self.iterations // 3
+        if not (is_whole and iterations and is_kinked(observation)):
+            return None
+        if not has_hidden_dense_layer(observation):
+            return None
+        fields = {"skip": "first_dense", "compared": "sent", "iterations": iterations}
+        return self.model_copy(update=fields)
 
 
 def optimizer_for(observation: Observation) -> OptimizerSpec:

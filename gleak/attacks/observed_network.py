@@ -5,7 +5,7 @@ from __future__ import annotations
 from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
 from gleak.models.differentiation import has_kinks
-from gleak.models.layer_search import first_dense_input, first_dense_layer
+from gleak.models.layer_search import dense_inputs, first_dense_input, first_dense_layer
 from gleak.runtime.seeding import torch_stream
 
 PROBES = 6
@@ -52,6 +52,18 @@ def has_zero_columns(observation: Observation) -> bool:
     zero = (observation.update[f"{entry.layer}.weight"][0] == 0).all(-2).double().mean().item()
     natural = (entry.embeddings == 0).all(0).double().mean().item()
     return zero > (1 + natural) / 2 if natural else zero > 0
+
+
+def has_hidden_dense_layer(observation: Observation) -> bool:
+    """Return True if the first dense layer takes features of the samples, and is not the last."""
+    samples = random_samples(observation, observation.batch_size)
+    with torch.no_grad():
+        dense = dense_inputs(observation.model, samples)
+    if len(dense) < 2 or dense[0].layer == dense[-1].layer:
+        return False
+    first = first_dense_layer(observation.model, observation.input_shape)
+    takes_samples = first is not None and first.takes_samples
+    return f"{dense[0].layer}.weight" in observation.update and not takes_samples
 
 
 def reads_samples(observation: Observation) -> bool:

@@ -14,7 +14,7 @@ from gleak.artifacts.schema import array_fields
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary
 from gleak.attacks.candidates import EXACT, FINISHED, POLISHED, Candidates, Stage
-from gleak.attacks.map import MAP
+from gleak.attacks.map import LONGER, MAP
 from gleak.attacks.matching.distances import SignCell
 from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.observation import Observation
@@ -147,7 +147,7 @@ class Best(AttackSpec):
         return super().modules.union(*(member.modules for member in self.members))
 
     def cost(self) -> SearchCost:
-        searches = (2 * MAP().iterations, POLISH, *(3 + CONTINUED) * (FINISH,))
+        searches = ((1 + LONGER) * MAP().iterations, POLISH, *(3 + CONTINUED) * (FINISH,))
         evaluations = 2 * self.budget + sum(min(self.budget, each) for each in searches)
         return SearchCost(evaluations=evaluations, state=MAP().cost().state)
 

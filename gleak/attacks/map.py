@@ -32,6 +32,9 @@ OF_IMAGES = Adam(lr=0.3, schedule="steps")
 CONTINUED = Adam(lr=0.1, schedule="steps")
 """Optimizer of the search that continues one without the first dense layer."""
 
+LONGER = 3
+"""Factor of the iterations of these two, which find more and more images, in a larger budget."""
+
 
 @register("map")
 class MAP(MatchingAttack):
@@ -49,7 +52,8 @@ class MAP(MatchingAttack):
 
     A hidden dense layer behind convolutions has most of the values, and misleads a search where its
     units are active in place of others. If the network has kinks, two thirds of the iterations
-    leave it out, and the others go on from there with all values.
+    leave it out, and the others go on from there with all values; `best` gives that up to
+    three times the iterations.
 
     Labels that no rule tells for certain are enumerated: all classes of one sample, or changes of
     the labels inferred for a batch, are compared at grey images of two levels. The samples are
@@ -82,7 +86,8 @@ class MAP(MatchingAttack):
         return replace(own, optimizers=(str(OF_IMAGES), *own.optimizers))
 
     def fitted(self, observation: Observation, evaluations: int) -> Self:
-        return super().fitted(observation, min(evaluations, self.iterations))
+        most = self.iterations * (LONGER if self.begun_by(observation) else 1)
+        return super().fitted(observation, min(evaluations, most))
 
     def search(self, observation: Observation) -> Reconstruction:
         posterior, first = Posterior.of(observation, self.parts()), self.begun_by(observation)

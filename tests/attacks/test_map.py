@@ -118,3 +118,42 @@ def test_of_rounded_gradients_l_bfgs_finds_better_photographs_than_adam(
     reached, ended = (posterior.criterion(one.inputs, one.labels) for one in (found, other))
     assert (reached < ended).all()
     assert psnr(truth.inputs, found.inputs).mean() > psnr(truth.inputs, other.inputs).mean() + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "defense", "is_begun"),
+    [
+        ("vgg_small+width=4+hidden=8", "none", True),
+        ("vgg_small+width=4+hidden=8", "soteria", True),
+        ("vgg_small+width=4+hidden=8", "topk", False),
+        ("vgg_small+width=4+hidden=8", "quantize", False),
+        ("lenet+width=4+activation=relu", "none", False),
+        ("fc2+hidden=8", "none", False),
+    ],
+)
+def test_a_hidden_dense_layer_behind_kinked_convolutions_is_left_out_at_first(
+    model: str, defense: str, is_begun: bool, cells: TinyCells
+) -> None:
+    folder = cells.simulate("image", model=model, defense=defense, client="fedsgd+victims=1")
+    seen = cells.observe(folder, MAP())
+    (proposed,) = MAP().proposals(seen, 4800)
+    assert proposed.iterations == (1200 if is_begun else 400)
+    first = MAP(iterations=30).begun_by(seen)
+    assert (first is not None) == is_begun
+    if first is not None:
+        assert (first.skip, first.compared, first.iterations) == ("first_dense", "sent", 20)
+        found = MAP(iterations=30).reconstruct(seen)
+        assert (np.asarray(found.evaluations) == 20 + 1 + 10 + 1).all()
+    assert MAP(skip="classifier").begun_by(seen) is None
+
+
+def test_without_the_hidden_dense_layer_at_first_photographs_are_nearer(
+    make_photo_case: Make,
+) -> None:
+    attack, model = MAP(iterations=240), "vgg_small+width=8+hidden=64"
+    seen, truth = make_photo_case(attack, "fedsgd+victims=4", model=model)
+    found = attack.reconstruct(seen)
+    whole = Posterior.of(seen, attack.parts())
+    other = whole.search(found.labels, attack.iterations, optimizer=OF_IMAGES)
+    gain = psnr(truth.inputs, found.inputs).mean() - psnr(truth.inputs, other.inputs).mean()
+    assert gain > 0.5

@@ -36,6 +36,10 @@ Relative to the largest known value. Chosen on training images of MNIST and CIFA
 (docs/results/masks.md).
 """
 
+LARGEST = 0.5
+"""Share of the unknown values of other pixels below the least known one, above which the largest
+values were sent."""
+
 UNMIXING = ("spear", "cpa_edges")
 """Attacks that separate the samples of a batch, the first of them from exact gradients only."""
 
@@ -106,7 +110,8 @@ class MatrixCompletion(DenseFirstAttack):
             raise IncompatibleError("needs values that were not sent")
         if observation.batch_size == 1:
             return [self]
-        is_exact = bool(determined_victims(observation).all())
+        pruned = observation.protocol.pruning is not None and not observation.sent
+        is_exact = pruned or bool(determined_victims(observation).all())
         completed = (self if is_exact else self._briefly).completed(observation)
         chosen, suiting = UNMIXING if is_exact else UNMIXING[1:], list[AttackSpec]()
         for attack in (parse("attack", name) for name in chosen):
@@ -141,7 +146,8 @@ class MatrixCompletion(DenseFirstAttack):
 def is_whole(observation: Observation) -> bool:
     """Return True if all values of the layer's gradients were sent."""
     layer = layer_of_samples(observation.model, observation.input_shape)[0]
-    return observation.sent.keys().isdisjoint((f"{layer}.weight", f"{layer}.bias"))
+    is_sent = observation.sent.keys().isdisjoint((f"{layer}.weight", f"{layer}.bias"))
+    return is_sent and bool(layer_gradient(observation, layer)[1].all())
 
 
 def determined_victims(observation: Observation) -> np.ndarray:
@@ -164,11 +170,13 @@ def _matrices(
 def layer_gradient(observation: Observation, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gradients of a layer's weight and bias, in the last column, and what was sent.
 
-    Shapes (V, R, neurons, features + 1).
+    Columns of zeros were not, where a defence sets columns to zero. Shapes (V, R, neurons, features
+    + 1).
     """
-
     weight, bias = (observation.update[f"{layer}.{part}"] for part in ("weight", "bias"))
     weight_mask = observation.sent.get(f"{layer}.weight", torch.ones_like(weight))
+    if observation.protocol.pruning == "columns":
+        weight_mask = weight_mask.bool() & (weight != 0).any(-2, keepdim=True)
     bias_mask = observation.sent.get(f"{layer}.bias", torch.ones_like(bias))
     known = torch.cat([weight_mask, bias_mask[..., None]], -1).bool()
     return torch.cat([weight, bias[..., None]], -1), known
@@ -235,8 +243,8 @@ def interpolated(
     """Fill in the pixels of which too few values are known, from the others.
 
     A row of the factor is a mixture of images, so it has their spectrum: the pixels follow from
-    the others by the prior of natural images. If the largest values were sent, the unknown ones are
-    at most as large as the least of them.
+    the others by the prior of natural images. If the largest values were sent, as those of other
+    pixels show, the unknown ones are at most as large as the least of them.
 
     Args:
         left: factor of the rows; Shape (rows, rank).
@@ -253,7 +261,11 @@ def interpolated(
     products = (images[open_pixels] @ left.T).abs()
     largest = products.where(~known[:, :size][:, open_pixels].T, 0).amax(1)
     bound = scaled[known].abs().min()
-    factors = (bound / largest.clamp(min=TINY)).clamp(max=1)
+    others = (right[:size][~open_pixels] @ left.T).abs()[~known[:, :size][:, ~open_pixels].T]
+    by_size = len(others) > 0 and bool((others <= bound).double().mean() > LARGEST)
+    factors = (
+        (bound / largest.clamp(min=TINY)).clamp(max=1) if by_size else torch.ones_like(largest)
+    )
     filled = right.clone()
     filled[:size][open_pixels] = factors[:, None] * images[open_pixels]
     return filled

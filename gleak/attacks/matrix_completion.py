@@ -56,8 +56,9 @@ class MatrixCompletion(DenseFirstAttack):
     N (neurons + features) values of A and X. The matrix is completed by alternating least squares
     (`complete`), and ``attack`` is run on the result. A neuron of which fewer than N values were
     sent is not determined, and its values are close to zero; such a pixel follows from the others
-    by a prior of images (`interpolated`). Rounded and noisy values are fitted as they are. A victim
-    has converged if ``attack`` has, and the values sent determine every feature (`determines`).
+    by a prior of images (`interpolated`), and so does one whose column a defence has set to zero
+    (`soteria`). Rounded and noisy values are fitted as they are. A victim has converged
+    if ``attack`` has, and the values sent determine every feature (`determines`).
     """
 
     source = "ours; matrix completion by Jain et al. 2013 and Hastie et al. 2015"

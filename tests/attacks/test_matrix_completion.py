@@ -19,7 +19,7 @@ from gleak.attacks.matrix_completion import (
 )
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from tests.attacks.cases import Make
+from tests.attacks.cases import Make, psnr
 
 MLP = "mlp+hidden=32+activation=relu"
 ONE = parse("attack", "matrix_completion")
@@ -55,6 +55,24 @@ def test_only_the_values_that_were_not_sent_are_replaced(make_case: Make) -> Non
     assert completed.sent.keys() == {"3.weight", "3.bias"}
 
 
+@pytest.mark.parametrize(
+    ("client", "attack", "gain"),
+    [("fedsgd+victims=4", "aono", 5), ("fedsgd+batch_size=2+victims=4", "cpa_edges", 5)],
+)
+def test_pixels_that_soteria_hides_follow_from_the_others(
+    make_photo_case: Make, client: str, attack: str, gain: float
+) -> None:
+    completing = parse("attack", f"matrix_completion+attack={attack}")
+    seen, truth = make_photo_case(completing, client, defense="soteria+percentile=40")
+    weight = "1.weight"
+    hidden = (seen.update[weight] == 0).all(-2, keepdim=True).expand_as(seen.update[weight])
+    completed = completing.completed(seen)
+    assert completed.update[weight][~hidden].equal(seen.update[weight][~hidden])
+    found = [one.reconstruct(seen).inputs for one in (completing, parse("attack", attack))]
+    filled, zero = (psnr(truth.inputs, each).mean() for each in found)
+    assert filled > zero + gain
+
+
 @pytest.mark.parametrize(("keep", "expected"), [(0.5, True), (0.05, False)])
 def test_completion_needs_more_values_than_the_factors_have(
     make_case: Make, keep: float, expected: bool
@@ -69,6 +87,8 @@ def test_completion_needs_more_values_than_the_factors_have(
         ("random_mask+keep=0.5", 1, ["aono"]),
         ("random_mask+keep=0.7", 2, ["spear", "cpa_edges"]),
         ("random_mask+keep=0.05", 2, ["cpa_edges"]),
+        ("soteria+percentile=40", 1, ["aono"]),
+        ("soteria+percentile=40", 2, ["spear", "cpa_edges"]),
     ],
 )
 def test_best_completes_batches_for_attacks_that_separate_samples(

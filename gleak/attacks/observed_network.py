@@ -55,15 +55,19 @@ def has_zero_columns(observation: Observation) -> bool:
 
 
 def has_hidden_dense_layer(observation: Observation) -> bool:
-    """Return True if the first dense layer takes features of the samples, and is not the last."""
+    """Return True if the first dense layer takes features of the samples, and is not the last.
+
+    It runs once, on one vector per sample, as `first_dense_input` has it.
+    """
     samples = random_samples(observation, observation.batch_size)
     with torch.no_grad():
+        entry = first_dense_input(observation.model, samples)
         dense = dense_inputs(observation.model, samples)
-    if len(dense) < 2 or dense[0].layer == dense[-1].layer:
+    if entry is None or entry.layer == dense[-1].layer:
         return False
     first = first_dense_layer(observation.model, observation.input_shape)
     takes_samples = first is not None and first.takes_samples
-    return f"{dense[0].layer}.weight" in observation.update and not takes_samples
+    return f"{entry.layer}.weight" in observation.update and not takes_samples
 
 
 def reads_samples(observation: Observation) -> bool:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.map import MAP, OF_IMAGES, optimizer_for
 from gleak.attacks.matching.codes import Whitened
 from gleak.attacks.matching.distances import ProfileLikelihood
 from gleak.attacks.matching.line_search import LineSearchLBFGS
 from gleak.attacks.matching.optimizers import OptimizerSpec
 from gleak.attacks.matching.posterior import Posterior
+from gleak.attacks.observation import Observation
 from gleak.testing.tiny_cells import TinyCells
 from tests.attacks.cases import Make, holding, natural_images, psnr
 
 SHAPE = (3, 8, 8)
+
+
+def compared(
+    attack: MAP, seen: Observation, **parts: Any
+) -> tuple[Posterior, Reconstruction, Reconstruction]:
+    """Return the posterior, the attack's result, and that of one plain search with these parts."""
+    found, posterior = attack.reconstruct(seen), Posterior.of(seen, attack.parts())
+    return posterior, found, posterior.search(found.labels, attack.iterations, **parts)
 
 
 def test_it_needs_no_grant_and_searches_whitened_images() -> None:
@@ -85,9 +96,7 @@ def test_on_networks_with_kinks_it_goes_on_where_l_bfgs_ends(cells: TinyCells) -
         "image", model="lenet+width=4+activation=relu", client="fedsgd+victims=4"
     )
     seen, attack = cells.observe(folder, MAP()), MAP(iterations=100)
-    found = attack.reconstruct(seen)
-    posterior = Posterior.of(seen, attack.parts())
-    other = posterior.search(found.labels, attack.iterations)
+    posterior, found, other = compared(attack, seen)
     reached, ended = (posterior.criterion(one.inputs, one.labels) for one in (found, other))
     assert np.mean(reached) < np.mean(ended)
 
@@ -112,9 +121,7 @@ def test_of_rounded_gradients_l_bfgs_finds_better_photographs_than_adam(
 ) -> None:
     attack, choices = MAP(iterations=100), {"model": "lenet+width=4", "defense": "quantize"}
     seen, truth = make_photo_case(attack, "fedsgd+victims=4", **choices)
-    found = attack.reconstruct(seen)
-    posterior = Posterior.of(seen, attack.parts())
-    other = posterior.search(found.labels, attack.iterations, optimizer=OF_IMAGES)
+    posterior, found, other = compared(attack, seen, optimizer=OF_IMAGES)
     reached, ended = (posterior.criterion(one.inputs, one.labels) for one in (found, other))
     assert (reached < ended).all()
     assert psnr(truth.inputs, found.inputs).mean() > psnr(truth.inputs, other.inputs).mean() + 1
@@ -152,8 +159,6 @@ def test_without_the_hidden_dense_layer_at_first_photographs_are_nearer(
 ) -> None:
     attack, model = MAP(iterations=240), "vgg_small+width=8+hidden=64"
     seen, truth = make_photo_case(attack, "fedsgd+victims=4", model=model)
-    found = attack.reconstruct(seen)
-    whole = Posterior.of(seen, attack.parts())
-    other = whole.search(found.labels, attack.iterations, optimizer=OF_IMAGES)
+    _, found, other = compared(attack, seen, optimizer=OF_IMAGES)
     gain = psnr(truth.inputs, found.inputs).mean() - psnr(truth.inputs, other.inputs).mean()
     assert gain > 0.5

@@ -59,7 +59,7 @@ def _why_not(method: MembershipSpec, cells: Sequence[Cell], settings: Settings) 
     for cell in cells:
         attacked = Cell({**cell.specs, "attack": method})
         try:
-            _check_cheap(attacked, settings)
+            _check_candidates(attacked, settings)
             attacked.check()
             check_own_model(attacked, settings.data_dir)
         except IncompatibleError as error:
@@ -69,11 +69,18 @@ def _why_not(method: MembershipSpec, cells: Sequence[Cell], settings: Settings) 
     return reasons[0]
 
 
-def _check_cheap(cell: Cell, settings: Settings) -> None:
-    """Raise an `IncompatibleError` if the inference of a cell costs more than it is worth."""
+def _check_candidates(cell: Cell, settings: Settings) -> None:
+    """Raise an `IncompatibleError` if there are too few candidates, or many that cost much."""
+    client = cell.client
+    samples = cell.dataset.size_in(settings.data_dir, client.split)
+    if samples is not None and samples < max(FEWEST, client.batch_size + 1):
+        raise IncompatibleError(
+            f"{samples} samples in the {client.split} split are fewer than {FEWEST} candidates, or "
+            f"none beside a batch of {client.batch_size}"
+        )
     if not isinstance(cell.attack, Regression):
         return
-    if cell.client.gradients_per_sample != 1:
+    if client.gradients_per_sample != 1:
         raise IncompatibleError(
             "needs the gradient of one step; after several gradient_cosine is as cheap"
         )

@@ -26,7 +26,7 @@ from gleak.core.errors import (
 from gleak.core.registry import find, load, parse
 from gleak.core.settings import Settings
 from gleak.core.spec import Spec, build_spec, changed, field_text
-from gleak.data.image_folder import ImageFolderDataset, Listing, class_folders, list_images
+from gleak.data.image_folder import ImageFolderDataset, class_folders
 from gleak.defenses.base import DefenseSpec, NoDefense
 from gleak.metrics.base import MetricSpec, ScoreSpec
 from gleak.metrics.discrimination import MembershipMetricSpec
@@ -482,19 +482,12 @@ def _drawn_from_enough(client: Any, dataset: Any, data_dir: Path) -> Any:
 def _check_batch(client: Any, dataset: Any, data_dir: Path) -> None:
     """Raise an error if the batch of a client is larger than the split that it is drawn from."""
     client.check(dataset)
-    if images := _images(dataset, client.split, data_dir):
-        check_batch(client, sum(map(len, images.values())), len(images), str(dataset))
+    size, classes = dataset.size_in(data_dir, client.split), dataset.classes_in(data_dir)
+    check_batch(client, size, classes, str(dataset))
 
 
 def _check_training(cell: Cell, data_dir: Path) -> None:
     """Raise an error if a folder has too few images for the training."""
-    if images := _images(cell.dataset, "train", data_dir):
-        cell.training.check_samples(sum(map(len, images.values())), str(cell.dataset))
-
-
-def _images(dataset: Any, split: str, data_dir: Path) -> Listing:
-    """Return the images of a split by class; none if its size is known from the dataset's spec."""
-    if not isinstance(dataset, ImageFolderDataset) or dataset.sizes is not None:
-        return {}
-    folder = dataset.root(data_dir) / split
-    return list_images(folder, dataset.limit) if folder.is_dir() else {}
+    size = cell.dataset.size_in(data_dir, "train")
+    if size is not None:
+        cell.training.check_samples(size, str(cell.dataset))

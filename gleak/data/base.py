@@ -51,6 +51,13 @@ class DatasetSpec(Spec):
         """Return the number of classes, counted in the user's folder if needed; None if unknown."""
         return self.classes
 
+    def size_in(self, data_dir: Path, split: str) -> int | None:
+        """Return the number of samples in a split, counted in the folder if needed.
+
+        None if it is unknown, as without the folder.
+        """
+        return self.sizes[split] if self.sizes else None
+
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
         """Check that the folder of data exists, if the dataset is read from it.
 

@@ -45,6 +45,12 @@ class ImageFolderDataset(DatasetSpec):
         counts = [len(class_folders(split)) for split in splits if split.is_dir()]
         return self.classes or (counts[0] if counts else None)
 
+    def size_in(self, data_dir: Path, split: str) -> int | None:
+        folder = self.root(data_dir) / split
+        if self.sizes or not folder.is_dir():
+            return super().size_in(data_dir, split)
+        return sum(map(len, list_images(folder, self.limit).values()))
+
     def check_data(self, data_dir: Path, *, download: bool = False) -> None:
         super().check_data(data_dir, download=download)
         root = self.root(data_dir)

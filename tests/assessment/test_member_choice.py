@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from gleak.assessment.member_choice import audited_defenses, choose_methods
 from gleak.assessment.resolved import Resolved
+from tests.assessment.image_folder import draw_images
 
 Resolve = Callable[..., Resolved]
 
@@ -60,3 +62,13 @@ def test_only_defences_that_promise_an_epsilon_are_audited(
     resolved: Resolve, keys: dict[str, object], audited: list[str]
 ) -> None:
     assert [each.name for each in audited_defenses(resolved(**keys))] == audited
+
+
+@pytest.mark.parametrize(("each", "left_out"), [(9, "18 samples in the test split"), (10, "")])
+def test_fewer_samples_than_candidates_leave_all_methods_out_before_anything_runs(
+    resolved: Resolve, tmp_path: Path, each: int, left_out: str
+) -> None:
+    draw_images(tmp_path / "xrays", each=each)
+    choice = choose_methods(resolved(data="xrays", client={"batch_size": 1}), 4)
+    assert bool(choice.methods) == (not left_out)
+    assert left_out in choice.left_out.get("gradient_cosine", "")

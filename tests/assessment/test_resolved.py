@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from gleak.artifacts.encodings import Dense
 from gleak.artifacts.protocol import Protocol
@@ -14,16 +13,9 @@ from gleak.artifacts.update import Update
 from gleak.assessment.resolved import Resolved, Varying, with_victims
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
+from tests.assessment.image_folder import draw_images
 
 Resolve = Callable[..., Resolved]
-
-
-def draw_images(folder: Path, classes: int = 2, each: int = 3) -> None:
-    for name in range(classes):
-        (folder / "test" / str(name)).mkdir(parents=True)
-        for number in range(each):
-            pixels = np.full((8, 8), 20 * number, dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / "test" / str(name) / f"{number}.png")
 
 
 def capture(

@@ -84,14 +84,16 @@ def test_a_dataset_of_known_classes_refuses_fewer(pets: Path) -> None:
         read(pets, "tiny_imagenet")
 
 
-def test_classes_are_counted_without_reading_an_image(pets: Path) -> None:
+def test_classes_and_samples_are_counted_without_reading_an_image(pets: Path) -> None:
     dataset = parse("dataset", PETS)
     assert dataset.classes_in(pets) == 2
+    assert dataset.size_in(pets, "train") == len(read(pets).train_labels)
     dataset.check_data(pets)
     shutil.rmtree(pets / "pets/train")
     assert dataset.classes_in(pets) == 2
     shutil.rmtree(pets / "pets/test")
     assert dataset.classes_in(pets) is None
+    assert dataset.size_in(pets, "test") is None
     with pytest.raises(DataError, match="put images into"):
         dataset.check_data(pets)
     assert parse("dataset", "digits").classes_in(pets) == 10

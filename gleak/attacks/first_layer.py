@@ -176,11 +176,18 @@ class Aono(DenseFirstAttack):
     the mean gradient over steps is used, which mixes samples and steps; one sample is still exact
     for any number of steps. Values that were not sent count as zero. Where the bias gradient is
     zero, the sample is mid-grey and the victim has not converged. Of gradients that are known in
-    intervals, as after a step of Adam, ratios count by the widths of these.
+    intervals, as after a step of Adam, ratios count by the widths of these. Where clients clip
+    weight and bias apart, as under Fed-CDP, the bias does not tell the factor, and the largest
+    value of a single sample is taken to be 1.
     """
 
     source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
     takes_intervals: ClassVar[bool] = True
+
+    def check_observation(self, observation: Observation) -> None:
+        super().check_observation(observation)
+        if observation.modality == "image" and _hides_factor(observation):
+            raise IncompatibleError("singular_vectors reads the scale of an image with less noise")
 
     def summary(self) -> AttackSummary:
         return AttackSummary(labels=LABELS["argmin"])
@@ -191,8 +198,15 @@ class Aono(DenseFirstAttack):
         bias = observed[f"{layer}.bias"]
         weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
         inputs = read_inputs(weight, bias, samples, _errors(observation, layer))
+        if _hides_factor(observation):
+            inputs = inputs / inputs.amax(2, keepdim=True)
         labels = infer_by_argmin(classifier_scores(observation), samples)
         return exact_reconstruction(observation, inputs, labels)
+
+
+def _hides_factor(observation: Observation) -> bool:
+    """Return True if one sample's ratio has a factor, as its weight and bias were clipped apart."""
+    return observation.batch_size == 1 and observation.protocol.clipping == "parameter"
 
 
 def _errors(observation: Observation, layer: str) -> torch.Tensor | None:

@@ -226,6 +226,24 @@ def test_a_victim_whose_gradient_is_zero_is_mid_grey_and_has_not_converged(make_
     np.testing.assert_allclose(found.inputs[2], truth.inputs[2], atol=1e-5)
 
 
+@pytest.mark.parametrize("modality", ["image", "tabular"])
+def test_where_weight_and_bias_are_clipped_apart_the_largest_value_is_one(
+    make_case: Make, modality: str
+) -> None:
+    seen, truth = make_case(AONO, modality, MLP)
+    update = {name: value * (1 + place) for place, (name, value) in enumerate(seen.update.items())}
+    clipped = replace(seen.protocol, clipping="parameter")
+    seen = replace(seen, update=update, protocol=clipped)
+    found = AONO.reconstruct(seen).inputs
+    expected = truth.inputs / truth.inputs.max((*range(1, found.ndim),), keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    if modality == "image":
+        with pytest.raises(IncompatibleError, match="singular_vectors"):
+            AONO.check_observation(seen)
+    else:
+        AONO.check_observation(seen)
+
+
 def test_noise_is_averaged_over_the_neurons(make_case: Make) -> None:
     seen, truth = make_case(AONO, model="mlp+hidden=512")
     noise = torch.Generator().manual_seed(0)

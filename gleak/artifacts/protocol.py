@@ -46,6 +46,8 @@ class Protocol:
             do so by the running statistics.
         clipping: what a defence multiplies by a factor that the server does not know: the whole
             update, or each parameter; None: nothing.
+        clipped_norm: L2 norm with which each parameter of a sample that a defence has clipped is
+            sent, noise included, as a gradient: shorter ones were not clipped. None: unknown.
         pruning: what a defence sets to zero without saying so: columns of a dense layer's gradient;
             None: nothing.
         epochs: number of passes of the rounds over all samples of a client.
@@ -76,6 +78,7 @@ class Protocol:
     batch_norm: str | None = None
     epochs: int = 1
     clipping: Clipping | None = None
+    clipped_norm: float | None = None
     pruning: Pruning | None = None
     optimizer: ClientOptimizer = PLAIN
     schedule: Schedule = CONSTANT

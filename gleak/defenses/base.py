@@ -50,6 +50,11 @@ class DefenseSpec(Spec):
         return None
 
     @property
+    def clipped_norm(self) -> float | None:
+        """L2 norm of a sample's parameter that was clipped, as it is sent; None: unknown."""
+        return None
+
+    @property
     def pruning(self) -> Pruning | None:
         """Values that the defence sets to zero without saying so; None: no such."""
         return None
@@ -64,7 +69,12 @@ class DefenseSpec(Spec):
 
     def protocol_of(self, client: ClientSpec) -> Protocol:
         """Return what a server knows about the training of clients under the defence."""
-        return replace(client.protocol, clipping=self.clipping, pruning=self.pruning)
+        return replace(
+            client.protocol,
+            clipping=self.clipping,
+            clipped_norm=self.clipped_norm,
+            pruning=self.pruning,
+        )
 
     @property
     def scale_dependent(self) -> bool:

@@ -196,6 +196,10 @@ class FedCDP(DefenseSpec):
         return "parameter"
 
     @property
+    def clipped_norm(self) -> float:
+        return self.clip if self.snr is None else self.clip * math.hypot(1, 10 ** (-self.snr / 20))
+
+    @property
     def data_dependent_noise(self) -> bool:
         return self.snr is not None
 

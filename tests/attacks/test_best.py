@@ -357,12 +357,22 @@ def test_without_noise_exact_samples_are_searched_before_probable_ones(noisy: bo
         assert np.abs(found.inputs - batch(1)[0].numpy()).max() <= 1e-2
 
 
-@pytest.mark.parametrize(("samples", "clipping"), [(1, "update"), (2, "update"), (1, "parameter")])
-def test_one_sample_of_clipped_gradients_is_scaled_last(samples: int, clipping: Any) -> None:
+@pytest.mark.parametrize(
+    ("samples", "clipping", "norm", "scaled"),
+    [
+        (1, "update", None, True),
+        (2, "update", None, False),
+        (1, "parameter", None, False),
+        (1, "parameter", 9.0, True),
+    ],
+)
+def test_one_sample_of_clipped_gradients_is_scaled_last(
+    samples: int, clipping: Any, norm: float | None, scaled: bool
+) -> None:
     seen = in_noise(observed(dense(nn.ReLU()), samples))
-    seen = replace(seen, protocol=replace(seen.protocol, clipping=clipping))
+    seen = replace(seen, protocol=replace(seen.protocol, clipping=clipping, clipped_norm=norm))
     reasons = [reason for _, reason, chosen in listed(Best(budget=10).reconstruct(seen)) if chosen]
-    assert (reasons == [RESCALED]) == (samples == 1 and clipping == "update")
+    assert (reasons == [RESCALED]) == scaled
 
 
 def test_searches_come_in_one_order_whatever_the_budget() -> None:

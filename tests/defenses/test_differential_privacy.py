@@ -210,6 +210,15 @@ def test_each_samples_noise_is_weaker_than_its_layer_by_the_ratio(snr: float) ->
         assert_normal(drawn[name], math.sqrt(power) / 5)
 
 
+@pytest.mark.parametrize("snr", [-10, 0, 10])
+def test_a_samples_clipped_layer_is_sent_with_the_norm_that_is_stated(snr: float) -> None:
+    spec, net = f"fedcdp+snr={snr}+clip=0.05", network("mlp+hidden=64")
+    sent = step(spec, net, images=IMAGES[:1], labels=LABELS[:1])[1]["1.weight"]
+    stated = parse("defense", spec).clipped_norm
+    assert float(sent.norm()) == pytest.approx(stated, rel=5 / math.sqrt(2 * sent.numel()))
+    assert parse("defense", "fedcdp+snr=none+sigma=1+clip=0.05").clipped_norm == 0.05
+
+
 def test_multipliers_are_those_of_all_layers_together() -> None:
     """Layers of equal noise and sensitivity 2C are one Gaussian mechanism of 2C sqrt(layers)."""
     net = network()

@@ -8,6 +8,9 @@ activities are read from what was sent, and do not depend on the scale.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
 from gleak.artifacts.protocol import Protocol
@@ -26,6 +29,8 @@ EXACT = 1e-12
 """Squared sine up to which directions are equal."""
 CLEAR = 4.0
 """Multiple of the median error from which on a unit's value, if it is active, is told from zero."""
+SHORT = 0.9
+"""Share of the norm of clipped parameters below which one was not clipped."""
 READINGS = 2
 """Times that activities are read, as the predictions by which they are depend on them."""
 
@@ -35,8 +40,11 @@ def likely_scale(observation: Observation, inputs: np.ndarray, labels: np.ndarra
 
     What was sent, u, is c g(s x) plus normal noise, c and the size of the noise unknown, so minus
     the logarithm of the likelihood of a scale s is M / 2 log(1 - cos^2(u, g(s x))) for M values.
-    Before, s is log-normal about 1. If the most probable of `FACTORS` is the first or the last, the
-    sample is wrong in more than its scale, which is 1 then.
+    If clients clip each parameter by itself, this is the sum over parameters. Of those that are
+    shorter than clipped ones c is 1, and their share of u that g(s x) does not explain,
+    |u - g|^2 / |u|^2, takes the place of 1 - cos^2. Before, s is log-normal about 1. If the most
+    probable of `FACTORS` is the first or the last, the sample is wrong in more than its scale,
+    which is 1 then.
 
     Args:
         observation: of one victim, the gradient of one sample.
@@ -44,16 +52,16 @@ def likely_scale(observation: Observation, inputs: np.ndarray, labels: np.ndarra
         labels: Shape (1).
     """
     network, protocol = independent_copy(observation.model), observation.protocol
-    sent = {name: value[0, 0] for name, value in observation.update.items()}
+    scale = protocol.update_scale
+    sent = {name: value[0, 0] / scale for name, value in observation.update.items()}
     parameters = {name: network.get_parameter(name).requires_grad_() for name in sent}
-    vector = torch.nn.utils.parameters_to_vector
-    direction = vector(sent.values())
-    samples = torch.from_numpy(inputs).to(direction)
-    given = torch.from_numpy(labels).to(direction.device)
+    like = next(iter(sent.values()))
+    samples = torch.from_numpy(inputs).to(like)
+    given = torch.from_numpy(labels).to(like.device)
     hold_activities(network, samples, given, sent, protocol)
     found = (gradients(network, parameters, s * samples, given, protocol) for s in FACTORS)
-    cosines = [cosine(vector(each.values()), direction) for each in found]
-    criterion = len(direction) / 2 * np.log(np.maximum(1 - np.square(cosines), EXACT))
+    parts = parts_of(sent, protocol)
+    criterion = np.array([sum(part.unlikelihood(each) for part in parts) for each in found])
     criterion += np.square(np.log(FACTORS) / SPREAD) / 2
     if criterion.argmin() in (0, len(FACTORS) - 1):
         return 1.0
@@ -98,6 +106,37 @@ def hold_activities(
         )
 
 
-def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Compute the cosine of the angle between two vectors in double precision."""
-    return float(torch.nn.functional.cosine_similarity(one.double(), other.double(), dim=0))
+@dataclass(frozen=True)
+class SentPart:
+    """Parameters that clients multiply by one factor, as they were sent.
+
+    Args:
+        sent: values by name of the parameter; Shape (*shape).
+        is_clipped: True if the factor is unknown, else it is 1.
+    """
+
+    sent: Tensors
+    is_clipped: bool
+
+    def unlikelihood(self, found: Tensors) -> float:
+        """Compute minus the logarithm of the likelihood of gradients, up to a constant."""
+        vector = torch.nn.utils.parameters_to_vector
+        observed = vector(self.sent.values()).double()
+        gradient = vector([found[name] for name in self.sent]).double()
+        if self.is_clipped:
+            share = 1 - float(torch.nn.functional.cosine_similarity(observed, gradient, dim=0)) ** 2
+        else:
+            share = float((observed - gradient).norm() / observed.norm()) ** 2
+        return len(observed) / 2 * math.log(max(share, EXACT))
+
+
+def parts_of(sent: Tensors, protocol: Protocol) -> list[SentPart]:
+    """Return the parameters of an update that clients have clipped together."""
+    if protocol.clipping != "parameter":
+        return [SentPart(sent, is_clipped=True)]
+    bound = SHORT * (protocol.clipped_norm or 0)
+    return [
+        SentPart({name: value}, is_clipped=float(value.norm()) >= bound)
+        for name, value in sent.items()
+        if value.any()
+    ]

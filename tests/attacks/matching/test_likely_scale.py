@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.attacks.matching.likely_scale import likely_scale
+from gleak.attacks.matching.likely_scale import likely_scale, parts_of
 from gleak.attacks.observation import Observation
 from gleak.models.layers import HeldReLU
 from tests.attacks.cases import holding, natural_images
@@ -45,6 +45,30 @@ def test_the_scale_of_a_noisy_sample_is_found(clipped: Clipped, network: str, fa
     noise = np.random.default_rng(1).normal(0, 0.01, image.shape)
     noisy = np.float32((image + noise) / factor)
     assert likely_scale(seen, noisy, label) == pytest.approx(factor, rel=0.05)
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.2])
+@pytest.mark.parametrize("content", ["gradient", "difference"])
+def test_parameters_too_short_to_be_clipped_tell_the_scale(
+    make_observation: Callable[..., Any], factor: float, content: Any
+):
+    seen, _, _ = make_observation("fc2", victims=1, samples=1)
+    image, label = natural_images(1, SHAPE).numpy(), np.array([1])
+    seen = replace(holding(seen, image[None], label[None]), granted={})
+    gradient = {name: value[0, 0] for name, value in seen.update.items()}
+    second, bound = sorted(float(value.norm()) for value in gradient.values())[-2:]
+    bound = (second + bound) / 2
+    parts = parts_of(gradient, replace(seen.protocol, clipping="parameter", clipped_norm=bound))
+    assert [part.is_clipped for part in parts].count(True) == 1
+    protocol = replace(
+        seen.protocol, content=content, local_lr=0.1, clipping="parameter", clipped_norm=bound
+    )
+    update = {
+        name: protocol.update_scale * value * min(1, bound / float(value.norm()))
+        for name, value in seen.update.items()
+    }
+    seen = replace(seen, update=update, protocol=protocol)
+    assert likely_scale(seen, image / np.float32(factor), label) == pytest.approx(factor, rel=0.02)
 
 
 def test_a_sample_that_is_wrong_in_more_than_its_scale_keeps_it(clipped: Clipped):

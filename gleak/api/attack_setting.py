@@ -298,18 +298,22 @@ def as_known(
             f"{defense.clients_per_update}; for a defence of each give "
             f"defense='secure_aggregation+clients={members}+each=...'"
         )
-    if protocol is not None and (protocol.clipping, protocol.pruning) != (
-        defense.clipping,
-        defense.pruning,
-    ):
-        raise SpecError(
-            f"client: its protocol has clipping {protocol.clipping} and pruning "
-            f"{protocol.pruning}, but defense {defense} has {defense.clipping} and "
-            f"{defense.pruning}; give the defence of the clients, which the spec of an update.h5 "
-            "names"
-        )
+    if protocol is not None:
+        _check_stated(protocol, defense)
     defense.check(one)
     return defense
+
+
+def _check_stated(protocol: Protocol, defense: DefenseSpec) -> None:
+    """Raise `SpecError` if a protocol was stated under another defence."""
+    for name in ("clipping", "pruning", "norm_if_clipped"):
+        stated, own = getattr(protocol, name), getattr(defense, name)
+        is_older = name == "norm_if_clipped" and stated is None
+        if stated != own and not is_older:
+            raise SpecError(
+                f"client: its protocol has {name} {stated}, but defense {defense} has {own}; give "
+                "the defence of the clients, which the spec of an update.h5 names"
+            )
 
 
 def _masked(name: str, value: np.ndarray, mask: np.ndarray) -> Sparse:

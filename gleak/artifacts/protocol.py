@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -16,6 +17,9 @@ from gleak.optimizers.sgd import SGD
 Loss = Literal["cross_entropy", "nll_raw"]
 Clipping = Literal["update", "parameter"]
 Pruning = Literal["columns"]
+SHORT, DEVIATIONS = 0.9, 3
+"""Share of the norm of clipped parameters below which others are, and standard deviations of noise
+by which they are at least."""
 KINDS = {"optimizer": "client_optimizer", "schedule": "schedule"}
 """Fields that are specs, stored as text, with their kinds."""
 PLAIN, CONSTANT = SGD(), Constant()
@@ -46,8 +50,8 @@ class Protocol:
             do so by the running statistics.
         clipping: what a defence multiplies by a factor that the server does not know: the whole
             update, or each parameter; None: nothing.
-        clipped_norm: L2 norm with which each parameter of a sample that a defence has clipped is
-            sent, noise included, as a gradient: shorter ones were not clipped. None: unknown.
+        norm_if_clipped: L2 norm, as a gradient, of a parameter that a defence has clipped for one
+            sample, with noise that is relative to it; None: unknown. Other noise makes it longer.
         pruning: what a defence sets to zero without saying so: columns of a dense layer's gradient;
             None: nothing.
         epochs: number of passes of the rounds over all samples of a client.
@@ -78,7 +82,7 @@ class Protocol:
     batch_norm: str | None = None
     epochs: int = 1
     clipping: Clipping | None = None
-    clipped_norm: float | None = None
+    norm_if_clipped: float | None = None
     pruning: Pruning | None = None
     optimizer: ClientOptimizer = PLAIN
     schedule: Schedule = CONSTANT
@@ -119,6 +123,18 @@ class Protocol:
         clipped = self.clip_norm is not None and members > 1
         one_step = self.local_steps == 1 and whole and not clipped
         return one_step and replace(self, clip_norm=None).is_linear
+
+    def may_be_clipped(self, gradient: torch.Tensor) -> bool:
+        """Return False if a defence has not clipped a parameter of one sample's gradient.
+
+        Its norm is then below that of clipped ones by more than noise explains: M values of noise
+        have a squared norm whose third root is about normal (Wilson and Hilferty 1931).
+        """
+        if self.clipping != "parameter" or self.norm_if_clipped is None:
+            return self.clipping is not None
+        variance = 2 / (9 * gradient.numel())
+        least = max(0, 1 - variance - DEVIATIONS * math.sqrt(variance)) ** 1.5
+        return float(gradient.norm()) >= min(SHORT, least) * self.norm_if_clipped
 
     @property
     def is_plain(self) -> bool:

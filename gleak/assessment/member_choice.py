@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gleak.artifacts.membership import FEWEST
 from gleak.assessment.resolved import Resolved, with_victims
+from gleak.clients.fedavg import CapturedUpdates
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load
 from gleak.core.settings import Settings
@@ -73,10 +74,10 @@ def _check_candidates(cell: Cell, settings: Settings) -> None:
     """Raise an `IncompatibleError` if there are too few candidates, or many that cost much."""
     client = cell.client
     samples = cell.dataset.size_in(settings.data_dir, client.split)
-    if samples is not None and samples < max(FEWEST, client.batch_size + 1):
+    own = client.batch_size if isinstance(client, CapturedUpdates) else 0
+    if samples is not None and samples + own < FEWEST:
         raise IncompatibleError(
-            f"{samples} samples in the {client.split} split are fewer than {FEWEST} candidates, or "
-            f"none beside a batch of {client.batch_size}"
+            f"{samples} samples in the {client.split} split are too few for {FEWEST} candidates"
         )
     if not isinstance(cell.attack, Regression):
         return

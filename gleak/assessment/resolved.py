@@ -487,7 +487,7 @@ def _check_batch(client: Any, dataset: Any, data_dir: Path) -> None:
 
 
 def _check_training(cell: Cell, data_dir: Path) -> None:
-    """Raise an error if a folder has too few images for the training."""
+    """Raise an error if the train split has too few samples for the training."""
     size = cell.dataset.size_in(data_dir, "train")
     if size is not None:
         cell.training.check_samples(size, str(cell.dataset))

@@ -118,8 +118,8 @@ class Best(AttackSpec):
     Of the signs of a batch's gradients the criterion chooses between attacks, and misleads a
     search: samples of `activation_pattern` are returned as they are (`AttackSpec.keeps_samples`).
     So are those of `cpa_noisy` and `singular_vectors` where clients clip each parameter of each
-    sample by itself: they have the scale at which they fill their range. Of a single sample it is
-    then corrected by those parameters that were too short to be clipped, if the bound is known.
+    sample by itself: they have the scale at which they fill their range. That of a single image is
+    then corrected by the parameters that were too short to be clipped, if the bound is known.
 
     A candidate that explains the update up to rounding ends the search, if at least as many values
     were sent as the samples have.
@@ -368,12 +368,12 @@ class Best(AttackSpec):
 
 
 def _is_scaled(observation: Observation) -> bool:
-    """Return True if updates are whole gradients of one sample, clipped in a way that is known."""
+    """Return True if updates are whole gradients of one sample whose scale `likely_scale` tells."""
     partial = observation.cells or observation.bases or observation.sent
     is_whole = observation.is_sample_gradient and observation.rounds == 1 and not partial
     protocol = observation.protocol
-    is_clipped = protocol.clipping == "update" or protocol.clipped_norm is not None
-    return is_clipped and is_whole
+    by_parameter = protocol.norm_if_clipped is not None and observation.modality == "image"
+    return (protocol.clipping == "update" or by_parameter) and is_whole
 
 
 def summary_line(attack: AttackSpec) -> str:

@@ -393,7 +393,7 @@ class Candidates:
             except (GleakError, ArithmeticError, RuntimeError, ValueError) as error:
                 log.warning("a sample is not scaled: %s", error)
                 continue
-            inputs = np.float32(scale) * one.inputs
+            inputs = (np.float32(scale) * one.inputs).clip(0, 1)
             (criterion,) = posterior.criterion(inputs[None], one.labels[None]).tolist()
             scaled = replace(one, inputs=inputs, criterion=criterion, evaluations=len(FACTORS))
             self.listed[row].append(replace(scaled, reason=RESCALED))

@@ -17,6 +17,7 @@ from gleak.attacks.matching.label_inference import (
 )
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.noisy_mixtures import filling
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
@@ -177,8 +178,8 @@ class Aono(DenseFirstAttack):
     for any number of steps. Values that were not sent count as zero. Where the bias gradient is
     zero, the sample is mid-grey and the victim has not converged. Of gradients that are known in
     intervals, as after a step of Adam, ratios count by the widths of these. Where clients clip
-    weight and bias apart, as under Fed-CDP, the bias does not tell the factor, and the largest
-    value of a single sample is taken to be 1.
+    weight and bias apart, as under Fed-CDP, the bias does not tell the factor: a single sample has
+    the largest with which its values stay in [0, 1], which is that of a row with a category.
     """
 
     source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
@@ -186,8 +187,8 @@ class Aono(DenseFirstAttack):
 
     def check_observation(self, observation: Observation) -> None:
         super().check_observation(observation)
-        if observation.modality == "image" and _hides_factor(observation):
-            raise IncompatibleError("singular_vectors reads the scale of an image with less noise")
+        if observation.modality == "image" and any(_is_scaled_apart(observation)):
+            raise IncompatibleError("singular_vectors scales images with less noise")
 
     def summary(self) -> AttackSummary:
         return AttackSummary(labels=LABELS["argmin"])
@@ -196,17 +197,35 @@ class Aono(DenseFirstAttack):
         observed, samples = mean_gradients(observation), observation.batch_size
         layer, scaling = layer_of_samples(observation.model, observation.input_shape)
         bias = observed[f"{layer}.bias"]
-        weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
+        raw = observed[f"{layer}.weight"]
+        weight = scaling.gradient_of_samples(raw, bias)
         inputs = read_inputs(weight, bias, samples, _errors(observation, layer))
-        if _hides_factor(observation):
-            inputs = inputs / inputs.amax(2, keepdim=True)
+        for victim, is_apart in enumerate(_is_scaled_apart(observation)):
+            if is_apart:
+                ratio = read_inputs(raw[[victim]], bias[[victim]], 1)[0]
+                inputs[victim] = scaling.samples_of(filling(ratio, *scaling.bounds) * ratio)
         labels = infer_by_argmin(classifier_scores(observation), samples)
         return exact_reconstruction(observation, inputs, labels)
 
 
-def _hides_factor(observation: Observation) -> bool:
-    """Return True if one sample's ratio has a factor, as its weight and bias were clipped apart."""
-    return observation.batch_size == 1 and observation.protocol.clipping == "parameter"
+def clipped_apart(observation: Observation, weight: torch.Tensor, bias: torch.Tensor) -> bool:
+    """Return True if a sample's gradients of a layer may have factors of their own, as in Fed-CDP.
+
+    Of several steps on one sample it is not known which were clipped.
+    """
+    protocol = observation.protocol
+    if observation.batch_size > 1 or protocol.clipping != "parameter":
+        return False
+    either = protocol.may_be_clipped(weight) or protocol.may_be_clipped(bias)
+    return not observation.is_sample_gradient or either
+
+
+def _is_scaled_apart(observation: Observation) -> list[bool]:
+    """Return for each victim whether `clipped_apart` holds for the layer that takes samples."""
+    observed = mean_gradients(observation)
+    layer = layer_of_samples(observation.model, observation.input_shape)[0]
+    weights, biases = (observed[f"{layer}.{part}"] for part in ("weight", "bias"))
+    return [clipped_apart(observation, *one) for one in zip(weights, biases, strict=True)]
 
 
 def _errors(observation: Observation, layer: str) -> torch.Tensor | None:

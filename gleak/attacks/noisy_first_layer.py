@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from gleak.attacks.first_layer import classifier_scores, output_slopes
+from gleak.attacks.first_layer import classifier_scores, clipped_apart, output_slopes
 from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.observation import Observation
@@ -181,11 +181,13 @@ class NoisyVictim:
         """Return what the observation of one victim says about so many samples."""
         layer, gradients = FirstLayer.of(observation), mean_gradients(observation)
         weight, bias = (gradients[f"{layer.name}.{part}"][0] for part in PARTS)
-        mixture = noisy_mixtures.observe_noise(weight, bias, samples, bool(observation.cells))
+        apart = clipped_apart(observation, weight, bias)
+        mixture = noisy_mixtures.observe_noise(
+            weight, bias, samples, bool(observation.cells), scaled_apart=apart
+        )
         gain, offset = layer.scaling.gain.double(), layer.scaling.offset.double()
         prior = ImagePrior.natural(observation.input_shape, layer.weight).scaled(gain, offset)
-        bounds = torch.stack([offset, gain + offset]).to(layer.weight).sort(0).values
-        return cls(layer, mixture, prior, bounds)
+        return cls(layer, mixture, prior, layer.scaling.bounds.to(layer.weight))
 
     def scaled(self, rows: torch.Tensor, components: torch.Tensor) -> OutputGradients:
         """Scale the sources that rows separate from components, and return their derivatives."""

@@ -58,7 +58,7 @@ def _as_gradient(observed: Observation) -> Observation:
 def _of_unknown_factor(observed: Observation) -> Observation:
     """Return the observation of steps that a client may have scaled."""
     protocol = observed.protocol
-    stated = replace(protocol, clipping=protocol.clipping or "update")
+    stated = replace(protocol, clipping=protocol.clipping or "update", norm_if_clipped=None)
     if protocol.state is None:
         return _as_gradient(replace(observed, protocol=replace(stated, clip_norm=None)))
     one = stated.of_one_step() if protocol.local_steps == 1 else stated

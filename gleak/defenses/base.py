@@ -50,8 +50,8 @@ class DefenseSpec(Spec):
         return None
 
     @property
-    def clipped_norm(self) -> float | None:
-        """L2 norm of a sample's parameter that was clipped, as it is sent; None: unknown."""
+    def norm_if_clipped(self) -> float | None:
+        """L2 norm of a sample's parameter that was clipped, see `Protocol`; None: unknown."""
         return None
 
     @property
@@ -72,7 +72,7 @@ class DefenseSpec(Spec):
         return replace(
             client.protocol,
             clipping=self.clipping,
-            clipped_norm=self.clipped_norm,
+            norm_if_clipped=self.norm_if_clipped,
             pruning=self.pruning,
         )
 

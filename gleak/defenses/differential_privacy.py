@@ -196,7 +196,7 @@ class FedCDP(DefenseSpec):
         return "parameter"
 
     @property
-    def clipped_norm(self) -> float:
+    def norm_if_clipped(self) -> float:
         return self.clip if self.snr is None else self.clip * math.hypot(1, 10 ** (-self.snr / 20))
 
     @property

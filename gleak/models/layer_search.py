@@ -118,6 +118,11 @@ class Scaling:
         """Return the layer's inputs for flattened samples; Shape (..., F)."""
         return samples * self.gain.to(samples) + self.offset.to(samples)
 
+    @property
+    def bounds(self) -> torch.Tensor:
+        """Least and largest inputs of the layer for samples in [0, 1]; Shape (2, F)."""
+        return torch.stack([self.offset, self.gain + self.offset]).sort(0).values
+
     def samples_of(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the flattened samples of which these are the layer's inputs; Shape (..., F)."""
         return (inputs - self.offset.to(inputs)) / self.gain.to(inputs)

@@ -305,6 +305,7 @@ def test_of_a_product_the_columns_are_known_that_its_values_tell() -> None:
     assert gleak.score(gleak.attack(*given), inputs)["psnr"] < 20
 
 
+CLIPPED = gleak.Protocol(batch_size=2, mini_batch=2, clipping="parameter")
 TWO = gleak.Protocol(batch_size=2, mini_batch=1, clients=2)
 
 
@@ -336,7 +337,15 @@ def test_a_sum_of_clients_is_a_defense_and_a_number(clients: int | None) -> None
         (
             {"client": gleak.Protocol(batch_size=2, mini_batch=2, clipping="update")},
             SpecError,
-            "its protocol has clipping update and pruning None, but defense none has None",
+            "its protocol has clipping update, but defense none has None",
+        ),
+        (
+            {
+                "client": replace(CLIPPED, norm_if_clipped=1.0),
+                "defense": "fedcdp+snr=none+sigma=1",
+            },
+            SpecError,
+            "its protocol has norm_if_clipped 1.0, but defense fedcdp.* has 4.0",
         ),
         ({"defense": "secure_aggregation", "clients": 2}, SpecError, "is that of 4"),
         ({"client": TWO, "clients": 3}, SpecError, "clients = 3, but 2 by the protocol"),

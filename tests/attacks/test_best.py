@@ -370,7 +370,7 @@ def test_one_sample_of_clipped_gradients_is_scaled_last(
     samples: int, clipping: Any, norm: float | None, scaled: bool
 ) -> None:
     seen = in_noise(observed(dense(nn.ReLU()), samples))
-    seen = replace(seen, protocol=replace(seen.protocol, clipping=clipping, clipped_norm=norm))
+    seen = replace(seen, protocol=replace(seen.protocol, clipping=clipping, norm_if_clipped=norm))
     reasons = [reason for _, reason, chosen in listed(Best(budget=10).reconstruct(seen)) if chosen]
     assert (reasons == [RESCALED]) == scaled
 

@@ -19,9 +19,10 @@ from gleak.core.registry import parse
 from gleak.models.base import Activation
 from gleak.models.layer_search import layer_of_samples
 from gleak.models.layers import GaussianSample
-from tests.attacks.cases import Make
+from tests.attacks.cases import Make, natural_images
 
 SHAPE = (2, 3, 4)
+IMAGE = (3, 8, 8)
 FEATURES = 24
 
 
@@ -256,3 +257,38 @@ def test_noise_is_averaged_over_the_neurons(make_case: Make) -> None:
     ratios = (noisy["1.weight"] / noisy["1.bias"][..., None])[:, 0].clamp(0, 1)
     alone = (ratios - torch.from_numpy(truth.inputs).flatten(2)).abs().mean()
     assert error < 0.2 * alone
+
+
+@pytest.mark.parametrize("attack", ["aono", "singular_vectors"])
+@pytest.mark.parametrize("model", ["fc2", "fc2+normalise=imagenet"])
+def test_an_image_whose_weight_and_bias_were_clipped_apart_fills_its_range(
+    attack: str, model: str
+) -> None:
+    network = parse("model", model).build(IMAGE, 4).eval()
+    image = natural_images(1, IMAGE)
+    image = (image - image.min()) / (image.max() - image.min())
+    defense = "fedcdp+snr=none+sigma=0+clip=0.01"
+    update = gleak.compute_update(network, image, [1], defense=defense)
+    found = gleak.attack(attack, network, update, IMAGE, defense=defense, device="cpu")
+    np.testing.assert_allclose(found.inputs, image, atol=1e-3)
+
+
+@pytest.mark.parametrize("attack", ["aono", "singular_vectors"])
+def test_a_gradient_that_was_too_short_to_be_clipped_tells_the_scale(attack: str) -> None:
+    network = parse("model", "fc2").build(IMAGE, 4).eval()
+    image, defense = natural_images(1, IMAGE) / 2, "fedcdp+snr=none+sigma=0+clip=100"
+    update = gleak.compute_update(network, image, [1], defense=defense)
+    found = gleak.attack(attack, network, update, IMAGE, defense=defense, device="cpu")
+    np.testing.assert_allclose(found.inputs, image, atol=1e-3)
+
+
+def test_after_the_clipping_of_a_step_no_parameter_is_known_to_be_whole() -> None:
+    """Fed-CDP clips each parameter first, and the client's optimiser the whole gradient then."""
+    network = parse("model", "fc2").build(IMAGE, 4).eval()
+    image, defense = natural_images(1, IMAGE) / 2, "fedcdp+snr=none+sigma=0+clip=100"
+    client = "fedavg+clip_norm=0.1"
+    update = gleak.compute_update(network, image, [1], client=client, defense=defense)
+    found = gleak.attack("best+budget=1", network, update, IMAGE, client=client, defense=defense)
+    assert "singular_vectors" in next(
+        one.reason for one in found.candidates if one.attack == "aono"
+    )

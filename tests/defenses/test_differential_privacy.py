@@ -214,9 +214,23 @@ def test_each_samples_noise_is_weaker_than_its_layer_by_the_ratio(snr: float) ->
 def test_a_samples_clipped_layer_is_sent_with_the_norm_that_is_stated(snr: float) -> None:
     spec, net = f"fedcdp+snr={snr}+clip=0.05", network("mlp+hidden=64")
     sent = step(spec, net, images=IMAGES[:1], labels=LABELS[:1])[1]["1.weight"]
-    stated = parse("defense", spec).clipped_norm
+    stated = parse("defense", spec).norm_if_clipped
     assert float(sent.norm()) == pytest.approx(stated, rel=5 / math.sqrt(2 * sent.numel()))
-    assert parse("defense", "fedcdp+snr=none+sigma=1+clip=0.05").clipped_norm == 0.05
+    assert parse("defense", "fedcdp+snr=none+sigma=1+clip=0.05").norm_if_clipped == 0.05
+
+
+@pytest.mark.parametrize("size", [4, 10, 1000])
+def test_clipped_parameters_are_not_taken_for_whole_ones_and_short_ones_are(size: int) -> None:
+    defense = parse("defense", "fedcdp+snr=-10")
+    protocol = defense.protocol_of(parse("client", "fedsgd"))
+    stream = torch.Generator().manual_seed(0)
+    drawn = torch.randn(1000, size, generator=stream)
+    clipped = 4 / size**0.5 * (1 + 10**0.5 * drawn)
+    shares = [
+        sum(map(protocol.may_be_clipped, scale * clipped)) / len(clipped) for scale in (1, 1e-3)
+    ]
+    assert shares[0] > 0.99
+    assert shares[1] == 0
 
 
 def test_multipliers_are_those_of_all_layers_together() -> None:

@@ -29,8 +29,6 @@ EXACT = 1e-12
 """Squared sine up to which directions are equal."""
 CLEAR = 4.0
 """Multiple of the median error from which on a unit's value, if it is active, is told from zero."""
-SHORT = 0.9
-"""Share of the norm of clipped parameters below which one was not clipped."""
 READINGS = 2
 """Times that activities are read, as the predictions by which they are depend on them."""
 
@@ -40,11 +38,11 @@ def likely_scale(observation: Observation, inputs: np.ndarray, labels: np.ndarra
 
     What was sent, u, is c g(s x) plus normal noise, c and the size of the noise unknown, so minus
     the logarithm of the likelihood of a scale s is M / 2 log(1 - cos^2(u, g(s x))) for M values.
-    If clients clip each parameter by itself, this is the sum over parameters. Of those that are
-    shorter than clipped ones c is 1, and their share of u that g(s x) does not explain,
-    |u - g|^2 / |u|^2, takes the place of 1 - cos^2. Before, s is log-normal about 1. If the most
-    probable of `FACTORS` is the first or the last, the sample is wrong in more than its scale,
-    which is 1 then.
+    If clients clip each parameter by itself, this is the sum over parameters. Of those that were
+    too short to be clipped c is 1, and the share of u that g(s x) does not explain,
+    |u - g|^2 / |u|^2, takes the place of 1 - cos^2; without such nothing tells the scale, which is
+    1 then. Before, s is log-normal about 1. If the most probable of `FACTORS` is the first or the
+    last, the sample is wrong in more than its scale, which is 1 then, too.
 
     Args:
         observation: of one victim, the gradient of one sample.
@@ -55,12 +53,14 @@ def likely_scale(observation: Observation, inputs: np.ndarray, labels: np.ndarra
     scale = protocol.update_scale
     sent = {name: value[0, 0] / scale for name, value in observation.update.items()}
     parameters = {name: network.get_parameter(name).requires_grad_() for name in sent}
+    parts = parts_of(sent, protocol)
+    if protocol.clipping == "parameter" and all(part.is_clipped for part in parts):
+        return 1.0
     like = next(iter(sent.values()))
     samples = torch.from_numpy(inputs).to(like)
     given = torch.from_numpy(labels).to(like.device)
     hold_activities(network, samples, given, sent, protocol)
     found = (gradients(network, parameters, s * samples, given, protocol) for s in FACTORS)
-    parts = parts_of(sent, protocol)
     criterion = np.array([sum(part.unlikelihood(each) for part in parts) for each in found])
     criterion += np.square(np.log(FACTORS) / SPREAD) / 2
     if criterion.argmin() in (0, len(FACTORS) - 1):
@@ -134,9 +134,8 @@ def parts_of(sent: Tensors, protocol: Protocol) -> list[SentPart]:
     """Return the parameters of an update that clients have clipped together."""
     if protocol.clipping != "parameter":
         return [SentPart(sent, is_clipped=True)]
-    bound = SHORT * (protocol.clipped_norm or 0)
     return [
-        SentPart({name: value}, is_clipped=float(value.norm()) >= bound)
+        SentPart({name: value}, is_clipped=protocol.may_be_clipped(value))
         for name, value in sent.items()
         if value.any()
     ]

@@ -80,7 +80,11 @@ class NoisyMixture:
 
 
 def observe_noise(
-    weight: torch.Tensor, bias: torch.Tensor, samples: int, rounded: bool = False
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    samples: int,
+    rounded: bool = False,
+    scaled_apart: bool = False,
 ) -> NoisyMixture:
     """Return one victim's mixture with the variances of its noise, at least that of rounding.
 
@@ -88,7 +92,7 @@ def observe_noise(
     the others are those of the noise alone. What is left of the bias outside of the same directions
     is noise, too. If its variance differs from that of the weight by more than chance, the client
     has treated each parameter by itself, as Fed-CDP does, and may have scaled each by itself,
-    unless the noise is that of ``rounded`` values.
+    unless the noise is that of ``rounded`` values; with ``scaled_apart`` it is known to have.
     """
     weight, bias = weight.double(), bias.double()
     directions, values = leading_directions(weight, samples)
@@ -102,7 +106,13 @@ def observe_noise(
     apart = bool(apart & (variance > EXACT * rounding))
     chosen, gains = own if apart else variance, torch.ones(samples).to(weight)
     return NoisyMixture(
-        weight, bias, directions, variance, chosen, gains, scaled_apart=apart and not rounded
+        weight,
+        bias,
+        directions,
+        variance,
+        chosen,
+        gains,
+        scaled_apart=scaled_apart or (apart and not rounded),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.attacks.matching.likely_scale import likely_scale, parts_of
+from gleak.attacks.matching.likely_scale import likely_scale
 from gleak.attacks.observation import Observation
 from gleak.models.layers import HeldReLU
 from tests.attacks.cases import holding, natural_images
@@ -56,12 +56,9 @@ def test_parameters_too_short_to_be_clipped_tell_the_scale(
     image, label = natural_images(1, SHAPE).numpy(), np.array([1])
     seen = replace(holding(seen, image[None], label[None]), granted={})
     gradient = {name: value[0, 0] for name, value in seen.update.items()}
-    second, bound = sorted(float(value.norm()) for value in gradient.values())[-2:]
-    bound = (second + bound) / 2
-    parts = parts_of(gradient, replace(seen.protocol, clipping="parameter", clipped_norm=bound))
-    assert [part.is_clipped for part in parts].count(True) == 1
+    bound = sum(sorted(float(value.norm()) for value in gradient.values())[-2:]) / 2
     protocol = replace(
-        seen.protocol, content=content, local_lr=0.1, clipping="parameter", clipped_norm=bound
+        seen.protocol, content=content, local_lr=0.1, clipping="parameter", norm_if_clipped=bound
     )
     update = {
         name: protocol.update_scale * value * min(1, bound / float(value.norm()))
@@ -69,6 +66,8 @@ def test_parameters_too_short_to_be_clipped_tell_the_scale(
     }
     seen = replace(seen, update=update, protocol=protocol)
     assert likely_scale(seen, image / np.float32(factor), label) == pytest.approx(factor, rel=0.02)
+    short = replace(protocol, norm_if_clipped=1e-9)
+    assert likely_scale(replace(seen, protocol=short), image / np.float32(factor), label) == 1
 
 
 def test_a_sample_that_is_wrong_in_more_than_its_scale_keeps_it(clipped: Clipped):

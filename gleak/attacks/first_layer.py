@@ -178,8 +178,8 @@ class Aono(DenseFirstAttack):
     for any number of steps. Values that were not sent count as zero. Where the bias gradient is
     zero, the sample is mid-grey and the victim has not converged. Of gradients that are known in
     intervals, as after a step of Adam, ratios count by the widths of these. Where clients clip
-    weight and bias apart, as under Fed-CDP, the bias does not tell the factor: a single sample has
-    the largest with which its values stay in [0, 1], which is that of a row with a category.
+    weight and bias apart, as under Fed-CDP, the bias does not tell the factor: it is then the
+    largest with which the values of a single sample stay in [0, 1].
     """
 
     source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"

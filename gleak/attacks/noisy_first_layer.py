@@ -35,9 +35,10 @@ TINY = 1e-30
 
 
 def range_tells_scale(observation: Observation) -> bool:
-    """Return True if hardly anything but the range of its values tells the scale of a sample.
+    """Return True if clients clip each parameter of each sample's gradient by itself.
 
-    This is so where clients clip each parameter of each sample's gradient by itself.
+    Then hardly anything but the range of its values tells the scale of a sample, but for the
+    parameters that were not clipped (`gleak.attacks.matching.likely_scale`).
     """
     return observation.protocol.shows_gradient and observation.protocol.clipping == "parameter"
 

@@ -18,8 +18,8 @@ Loss = Literal["cross_entropy", "nll_raw"]
 Clipping = Literal["update", "parameter"]
 Pruning = Literal["columns"]
 SHORT, DEVIATIONS = 0.9, 3
-"""Share of the norm of clipped parameters below which others are, and standard deviations of noise
-by which they are at least."""
+"""A parameter was not clipped if its norm is below this share of that of clipped ones, and shorter
+by so many standard deviations of noise."""
 KINDS = {"optimizer": "client_optimizer", "schedule": "schedule"}
 """Fields that are specs, stored as text, with their kinds."""
 PLAIN, CONSTANT = SGD(), Constant()

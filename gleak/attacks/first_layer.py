@@ -187,7 +187,7 @@ class Aono(DenseFirstAttack):
 
     def check_observation(self, observation: Observation) -> None:
         super().check_observation(observation)
-        if observation.modality == "image" and any(_is_scaled_apart(observation)):
+        if observation.modality == "image" and any(_are_clipped_apart(observation)):
             raise IncompatibleError("singular_vectors scales images with less noise")
 
     def summary(self) -> AttackSummary:
@@ -200,7 +200,7 @@ class Aono(DenseFirstAttack):
         raw = observed[f"{layer}.weight"]
         weight = scaling.gradient_of_samples(raw, bias)
         inputs = read_inputs(weight, bias, samples, _errors(observation, layer))
-        for victim, is_apart in enumerate(_is_scaled_apart(observation)):
+        for victim, is_apart in enumerate(_are_clipped_apart(observation)):
             if is_apart:
                 ratio = read_inputs(raw[[victim]], bias[[victim]], 1)[0]
                 inputs[victim] = scaling.samples_of(filling(ratio, *scaling.bounds) * ratio)
@@ -220,7 +220,7 @@ def clipped_apart(observation: Observation, weight: torch.Tensor, bias: torch.Te
     return not observation.is_sample_gradient or either
 
 
-def _is_scaled_apart(observation: Observation) -> list[bool]:
+def _are_clipped_apart(observation: Observation) -> list[bool]:
     """Return for each victim whether `clipped_apart` holds for the layer that takes samples."""
     observed = mean_gradients(observation)
     layer = layer_of_samples(observation.model, observation.input_shape)[0]

@@ -130,10 +130,15 @@ class MicrobatchSum(torch.autograd.Function):
 
 
 class OuterResidual(torch.autograd.Function):
-    """Squared norm of D^T A - G by victim, its residual computed block by block in one buffer."""
+    """Squared norm of D^T A - G by victim, and the product of this residual E with the inputs A.
+
+    The residual is computed block by block in one buffer. The product E A^T has Shape (V, out, N).
+    """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, output_gradients: Tensor, target: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, inputs: Tensor, output_gradients: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
         victims, rows, columns = target.shape
         entries = CPU_ENTRIES if kernels.on_cpu(target) else GPU_ENTRIES
         group = max(1, min(victims, entries // (rows * columns)))
@@ -150,14 +155,22 @@ class OuterResidual(torch.autograd.Function):
             total[some].add_(_squares(residual.flatten(1)))
             output_slopes[some, :, band] = inputs[some] @ residual.mT
             input_slopes[some].add_(grad_outputs @ residual)
-        ctx.save_for_backward(input_slopes, output_slopes)
-        return total
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(inputs, output_gradients, target, input_slopes, output_slopes)
+        return total, output_slopes.mT.contiguous()
 
     @staticmethod
-    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None]:
-        input_slopes, output_slopes = ctx.saved_tensors
-        weight = 2 * outputs[0][:, None, None]
-        return weight * input_slopes, weight * output_slopes, None
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor, Tensor, None]:
+        inputs, output_gradients, target, input_slopes, output_slopes = ctx.saved_tensors
+        of_total, of_along = outputs
+        weight = 0 if of_total is None else 2 * of_total[:, None, None]
+        input_slopes, output_slopes = weight * input_slopes, weight * output_slopes
+        if of_along is not None:
+            moved = output_gradients @ of_along
+            input_slopes += (moved + moved.mT) @ inputs - of_along.mT @ target
+            output_slopes += (inputs @ inputs.mT) @ of_along.mT
+        return input_slopes, output_slopes, None
 
 
 class FactoredErrors(torch.autograd.Function):
@@ -170,7 +183,7 @@ class FactoredErrors(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: Tensor, output_gradients: Tensor, error: Tensor, follows: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        along = error @ inputs.mT
+        along = (inputs @ error.mT).mT.contiguous()
         ctx.follows = follows
         ctx.save_for_backward(inputs, output_gradients, error, along)
         return _squares(error.flatten(1)), along

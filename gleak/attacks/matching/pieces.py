@@ -199,7 +199,7 @@ class FormedPiece(Piece):
             gram = (inputs @ inputs.mT)[:, None]
         else:
             pairs = (inputs[:, :, None] * inputs[:, None]).flatten(1, 2)
-            gram = (self.sent @ pairs.mT).unflatten(2, (inputs.shape[1],) * 2)
+            gram = (pairs @ self.sent.mT).mT.unflatten(2, (inputs.shape[1],) * 2)
         return split_errors(total, self.counts, along, gram)
 
 
@@ -279,17 +279,21 @@ class OuterPiece(Piece):
 
     def squared_distance(self) -> torch.Tensor:
         """Compute the squared distance; accurate near zero, where its expansion cancels."""
-        factors = (self.inputs, self.output_gradients)
-        total: torch.Tensor = derivatives().OuterResidual.apply(*factors, self.target)
-        return total
+        return self._residual()[0]
 
     def squared_errors(self) -> Sequence[Errors]:
-        total = self.squared_distance()
+        total, along = self._residual()
         if is_narrow(self.inputs):
             return [Errors(total[None], self.counts[None])]
         gram = self.inputs @ self.inputs.mT
-        along = self.output_gradients.mT @ gram - self.target @ self.inputs.mT
         return split_errors(total, self.counts, along, gram[:, None])
+
+    def _residual(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the squared norm of the residual, and its products with the inputs."""
+        factors = (self.inputs, self.output_gradients)
+        residual: tuple[torch.Tensor, torch.Tensor]
+        residual = derivatives().OuterResidual.apply(*factors, self.target)
+        return residual
 
     def inner(self) -> torch.Tensor:
         return ((self.inputs @ self.target.mT) * self.output_gradients).sum((1, 2))

@@ -173,7 +173,7 @@ def test_squared_errors_are_split_by_the_span_of_the_inputs() -> None:
     torch.testing.assert_close(total, masked.squared_distance())
 
 
-@pytest.mark.parametrize("kind", ["masked", "scaled", "nearest", "random"])
+@pytest.mark.parametrize("kind", ["whole", "masked", "scaled", "nearest", "random"])
 def test_slopes_of_errors_of_a_factored_gradient_are_those_of_the_formed_one(kind: str) -> None:
     target, sent = draw(2, 6, 40, seed=2), (draw(2, 6, 40, seed=7) > -0.5).double()
     step = torch.full((2,), 0.7, dtype=torch.double)
@@ -181,7 +181,9 @@ def test_slopes_of_errors_of_a_factored_gradient_are_those_of_the_formed_one(kin
 
     def errors(output_gradients: Tensor, inputs: Tensor) -> Tensor:
         outer = OuterPiece("w", output_gradients, inputs, target)
-        piece = coded([outer], codes[kind])[0] if kind in codes else outer.within(sent)
+        piece = coded([outer], codes[kind])[0] if kind in codes else outer
+        if kind in {"masked", "scaled"}:
+            piece = piece.within(sent)
         if kind == "scaled":
             piece = piece.scaled(torch.tensor([2.0, 0.5]).double())
         return torch.cat([each.squared.flatten() for each in piece.squared_errors()])

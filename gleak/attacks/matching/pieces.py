@@ -198,9 +198,28 @@ class FormedPiece(Piece):
         if self.sent is None:
             gram = (inputs @ inputs.mT)[:, None]
         else:
-            pairs = (inputs[:, :, None] * inputs[:, None]).flatten(1, 2)
-            gram = (pairs @ self.sent.mT).mT.unflatten(2, (inputs.shape[1],) * 2)
+            gram = _sent_gram(inputs, self.sent)
         return split_errors(total, self.counts, along, gram)
+
+
+def _sent_gram(inputs: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+    """Compute the products of the inputs with each other over the values sent of each row.
+
+    Args:
+        inputs: Shape (V, N, in).
+        sent: ones and zeros; Shape (V, out, in).
+
+    Returns:
+        Shape (V, out, N, N).
+    """
+    samples = inputs.shape[1]
+    first, second = torch.triu_indices(samples, samples, device=inputs.device)
+    pairs = inputs.index_select(1, first) * inputs.index_select(1, second)
+    position = first.new_empty(samples, samples)
+    numbers = torch.arange(len(first), device=inputs.device)
+    position[first, second] = position[second, first] = numbers
+    products = (pairs @ sent.mT).index_select(1, position.flatten())
+    return products.mT.unflatten(2, (samples, samples))
 
 
 def is_narrow(inputs: torch.Tensor) -> bool:

@@ -195,10 +195,7 @@ class FormedPiece(Piece):
         residual = self.residual().detach()
         follows = self.follows(residual)
         total, along = derivatives().FactoredErrors.apply(inputs, outputs, residual, follows)
-        if self.sent is None:
-            gram = (inputs @ inputs.mT)[:, None]
-        else:
-            gram = _sent_gram(inputs, self.sent)
+        gram = (inputs @ inputs.mT)[:, None] if self.sent is None else _sent_gram(inputs, self.sent)
         return split_errors(total, self.counts, along, gram)
 
 

@@ -15,6 +15,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import AttackSpec, AttackSummary
 from gleak.attacks.first_layer import Aono, DenseFirstAttack
+from gleak.attacks.matching.pieces import sent_gram
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.mixtures import leading_directions
 from gleak.clients.base import ClientSpec
@@ -301,12 +302,8 @@ def _regress(
     values: torch.Tensor, mask: torch.Tensor, other: torch.Tensor, ridge: float
 ) -> torch.Tensor:
     """Compute the rows of one factor from the other, (columns, rank); unknown values are 0."""
-    rank = other.shape[1]
-    first, second = torch.triu_indices(rank, rank, device=other.device)
-    half = mask @ (other[:, first] * other[:, second])
-    normal = half.new_empty(len(mask), rank, rank)
-    normal[:, first, second] = normal[:, second, first] = half
-    regular = normal + ridge * torch.eye(rank).to(other)
+    normal = sent_gram(other.T[None], mask[None])[0]
+    regular = normal + ridge * torch.eye(other.shape[1]).to(other)
     return torch.linalg.solve(regular, (values @ other)[..., None])[..., 0]
 
 

@@ -195,11 +195,11 @@ class FormedPiece(Piece):
         residual = self.residual().detach()
         follows = self.follows(residual)
         total, along = derivatives().FactoredErrors.apply(inputs, outputs, residual, follows)
-        gram = (inputs @ inputs.mT)[:, None] if self.sent is None else _sent_gram(inputs, self.sent)
+        gram = (inputs @ inputs.mT)[:, None] if self.sent is None else sent_gram(inputs, self.sent)
         return split_errors(total, self.counts, along, gram)
 
 
-def _sent_gram(inputs: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+def sent_gram(inputs: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
     """Compute the products of the inputs with each other over the values sent of each row.
 
     Args:
@@ -295,16 +295,16 @@ class OuterPiece(Piece):
 
     def squared_distance(self) -> torch.Tensor:
         """Compute the squared distance; accurate near zero, where its expansion cancels."""
-        return self._residual()[0]
+        return self._norm_and_products()[0]
 
     def squared_errors(self) -> Sequence[Errors]:
-        total, along = self._residual()
+        total, along = self._norm_and_products()
         if is_narrow(self.inputs):
             return [Errors(total[None], self.counts[None])]
         gram = self.inputs @ self.inputs.mT
         return split_errors(total, self.counts, along, gram[:, None])
 
-    def _residual(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _norm_and_products(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the squared norm of the residual, and its products with the inputs."""
         factors = (self.inputs, self.output_gradients)
         residual: tuple[torch.Tensor, torch.Tensor]

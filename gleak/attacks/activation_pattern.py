@@ -13,9 +13,9 @@ from gleak.attacks.first_layer import (
     dense_classifier,
     exact_reconstruction,
 )
-from gleak.attacks.matching.distances import SignCell
 from gleak.attacks.matching.label_inference import infer_by_argmin
 from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.matching.quantisation_cells import SignCell
 from gleak.attacks.noisy_first_layer import FirstLayer
 from gleak.attacks.observation import Observation
 from gleak.attacks.signed_first_layer import SignedBatch, check_two_layers, minimised

@@ -66,7 +66,7 @@ class AttackSpec(AttackerSpec):
     Class attributes of subclasses, besides those of `AttackerSpec`:
 
     - ``takes_intervals``: True if the attack uses gradients that are known in intervals, as after a
-      step of Adam (`gleak.attacks.matching.distances.IntervalCell`).
+      step of Adam (`gleak.attacks.matching.quantisation_cells.IntervalCell`).
     - ``superseded``: why `best` does not run the attack, a clause; empty if it does where it suits.
     - ``exact``: True if samples that it recovers are exact, so that `best` runs it first.
     """

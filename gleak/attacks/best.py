@@ -15,8 +15,8 @@ from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import LABELS, AttackSpec, AttackSummary
 from gleak.attacks.candidates import EXACT, FINISHED, POLISHED, Candidates, Stage
 from gleak.attacks.map import LONGER, MAP
-from gleak.attacks.matching.distances import SignCell
 from gleak.attacks.matching.posterior import Posterior
+from gleak.attacks.matching.quantisation_cells import SignCell
 from gleak.attacks.observation import Observation
 from gleak.attacks.observed_direction import of_signs
 from gleak.attacks.shadow_clients import greatest, shadow_clients, stage_errors

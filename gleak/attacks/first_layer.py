@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import LABELS, MID_GREY, AttackSpec, AttackSummary
-from gleak.attacks.matching.distances import IntervalCell
 from gleak.attacks.matching.label_inference import (
     check_rule,
     classifier_of,
@@ -16,6 +15,7 @@ from gleak.attacks.matching.label_inference import (
     parameters_of_labels,
 )
 from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.matching.quantisation_cells import IntervalCell
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing.noisy_mixtures import filling
 from gleak.clients.base import ClientSpec

@@ -10,9 +10,10 @@ import numpy as np
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import MID_GREY, AttackSummary
-from gleak.attacks.matching.distances import Cosine, EstimatedScale, SignCell
+from gleak.attacks.matching.distances import Cosine, EstimatedScale
 from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.matching.quantisation_cells import SignCell
 from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec

@@ -46,7 +46,7 @@ class Observation:
             verified for this network (see `gleak.attacks.matching.choice`); shared by derived
             observations.
         cells: for each parameter that was sent in a code that many values share (rounded values,
-            signs), the code; see `gleak.attacks.matching.distances.QuantisationCell`.
+            signs), the code; see `gleak.attacks.matching.quantisation_cells.QuantisationCell`.
         bases: for each parameter that was sent as a product of matrices, an orthonormal basis of
             the columns of the first; Shape (V, R, rows, K). On the device of the update.
         received: the server's estimate before `gleak.attacks.observed_direction.as_gradient`

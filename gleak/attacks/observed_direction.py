@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gleak.artifacts.protocol import PLAIN
-from gleak.attacks.matching.distances import IntervalCell, SignCell
+from gleak.attacks.matching.quantisation_cells import IntervalCell, SignCell
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch

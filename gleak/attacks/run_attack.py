@@ -15,7 +15,7 @@ from gleak.artifacts.reconstruction import Reconstruction, join_victims
 from gleak.artifacts.update import Granted, Update
 from gleak.attacks.attacker import AttackerSpec
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.matching.distances import cells_of
+from gleak.attacks.matching.quantisation_cells import cells_of
 from gleak.attacks.observation import Observation
 from gleak.attacks.observed_direction import as_gradient
 from gleak.core.errors import ArtifactError, IncompatibleError

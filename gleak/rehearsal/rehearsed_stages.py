@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Encoded
-from gleak.attacks.matching.distances import cells_of
+from gleak.attacks.matching.quantisation_cells import cells_of
 from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import parameters_read, rehearse
 from gleak.core.errors import IncompatibleError

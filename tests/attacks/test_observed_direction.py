@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from gleak.artifacts.private import Private
 from gleak.attacks.best import Best
-from gleak.attacks.matching.distances import IntervalCell, SignCell
 from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.matching.quantisation_cells import IntervalCell, SignCell
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse

@@ -174,7 +174,7 @@ class OuterResidual(torch.autograd.Function):
 
 
 class FactoredErrors(torch.autograd.Function):
-    """Squared norm of the error of D^T A by victim, and the error's products with the inputs A.
+    """Squared norm of the error of D^T A by row, and the error's products with the inputs A.
 
     The error is linear in D^T A where ``follows`` is one, or everywhere, and constant elsewhere.
     """
@@ -186,15 +186,15 @@ class FactoredErrors(torch.autograd.Function):
         along = (inputs @ error.mT).mT.contiguous()
         ctx.follows = follows
         ctx.save_for_backward(inputs, output_gradients, error, along)
-        return _squares(error.flatten(1)), along
+        return torch.linalg.vector_norm(error, dim=2).square(), along
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None, None]:
         inputs, output_gradients, error, along = ctx.saved_tensors
-        of_total, of_along = 2 * outputs[0][:, None, None], outputs[1]
-        input_slopes = (of_total * output_gradients + of_along.mT) @ error
-        output_slopes = (of_total * along).mT
+        of_rows, of_along = 2 * outputs[0], outputs[1]
+        input_slopes = (of_rows[:, None] * output_gradients + of_along.mT) @ error
+        output_slopes = (of_rows[..., None] * along).mT
         if ctx.follows is None:
             input_slopes += (output_gradients @ of_along) @ inputs
             output_slopes = output_slopes + (inputs @ inputs.mT) @ of_along.mT

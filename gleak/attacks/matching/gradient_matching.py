@@ -11,7 +11,6 @@ from typing import Self
 
 from gleak.attacks.matching.choice import double_training, general_method, verified_method
 from gleak.attacks.matching.chunks import shortage
-from gleak.attacks.matching.distances import QuantisationCell, coded
 from gleak.attacks.matching.gradients import ClientTraining, Gradients
 from gleak.attacks.matching.label_inference import inferred_labels
 from gleak.attacks.matching.optimizers import Evaluation
@@ -19,6 +18,7 @@ from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching.pieces import Piece, weighted_pairs
 from gleak.attacks.matching.priors import Prior
 from gleak.attacks.matching.problem import Problem, mean_gradients
+from gleak.attacks.matching.quantisation_cells import QuantisationCell, coded
 from gleak.attacks.observation import Observation
 from gleak.core.errors import GleakError, IncompatibleError, nearest
 from gleak.core.lazy import torch

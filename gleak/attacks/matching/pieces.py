@@ -191,12 +191,23 @@ class FormedPiece(Piece):
     def squared_errors(self) -> Sequence[Errors]:
         if self.factors is None or is_narrow(self.factors[1]):
             return [Errors(_sum_squares(self.residual())[None], self.counts[None])]
-        outputs, inputs = self.factors
+        squared, along = self.errors_of_rows(*self.factors)
+        inputs = self.factors[1]
+        gram = (inputs @ inputs.mT)[:, None] if self.sent is None else sent_gram(inputs, self.sent)
+        return split_errors(squared.sum(1), self.counts, along, gram)
+
+    def errors_of_rows(
+        self, outputs: torch.Tensor, inputs: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the squared error of each row, and its product with a dense layer's inputs.
+
+        Shape (V, out) and (V, out, N).
+        """
         residual = self.residual().detach()
         follows = self.follows(residual)
-        total, along = derivatives().FactoredErrors.apply(inputs, outputs, residual, follows)
-        gram = (inputs @ inputs.mT)[:, None] if self.sent is None else sent_gram(inputs, self.sent)
-        return split_errors(total, self.counts, along, gram)
+        errors: tuple[torch.Tensor, torch.Tensor]
+        errors = derivatives().FactoredErrors.apply(inputs, outputs, residual, follows)
+        return errors
 
 
 def sent_gram(inputs: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
@@ -222,6 +233,12 @@ def sent_gram(inputs: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
 def is_narrow(inputs: torch.Tensor) -> bool:
     """Return True if samples span a layer's inputs, Shape (V, N, in), or half of them and more."""
     return 2 * inputs.shape[1] >= inputs.shape[2]
+
+
+def regularised(gram: torch.Tensor) -> torch.Tensor:
+    """Add to products of samples what makes them invertible; Shape (..., N, N)."""
+    least = RIDGE * gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None] + FLOOR
+    return gram + least * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
 
 
 def split_errors(
@@ -283,10 +300,8 @@ class OuterPiece(Piece):
         """Return the pair with the gradient of each sample scaled by itself."""
         outputs = self.output_gradients
         gram = (outputs @ outputs.mT) * (self.inputs @ self.inputs.mT)
-        least = RIDGE * gram.diagonal(dim1=1, dim2=2).sum(1)[:, None, None] + FLOOR
-        regular = gram + least * torch.eye(len(gram[0]), dtype=gram.dtype, device=gram.device)
         along = ((self.inputs @ self.target.mT) * outputs).sum(2)
-        factors = torch.linalg.solve_ex(regular, along).result.clamp_min(0)
+        factors = torch.linalg.solve_ex(regularised(gram), along).result.clamp_min(0)
         return replace(self, output_gradients=outputs * factors[:, :, None])
 
     def projected(self, basis: torch.Tensor) -> OuterPiece:

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gleak.attacks.matching import functions
-from gleak.attacks.matching.distances import (
-    L2,
-    Cosine,
-    NearestCell,
-    RandomCell,
-    SignDistance,
-    coded,
-)
+from gleak.attacks.matching.distances import L2, Cosine, SignDistance
 from gleak.attacks.matching.pieces import (
     Errors,
     FormedPiece,
@@ -27,6 +20,7 @@ from gleak.attacks.matching.pieces import (
     split_errors,
     weighted_pairs,
 )
+from gleak.attacks.matching.quantisation_cells import NearestCell, RandomCell, coded
 
 QUANTITIES = ["squared_distance", "inner", "squared_norm", "target_squared_norm"]
 sizes = st.integers(1, 6)
@@ -176,7 +170,7 @@ def test_squared_errors_are_split_by_the_span_of_the_inputs() -> None:
 @pytest.mark.parametrize("kind", ["whole", "masked", "scaled", "nearest", "random"])
 def test_slopes_of_errors_of_a_factored_gradient_are_those_of_the_formed_one(kind: str) -> None:
     target, sent = draw(2, 6, 40, seed=2), (draw(2, 6, 40, seed=7) > -0.5).double()
-    step = torch.full((2,), 0.7, dtype=torch.double)
+    step = torch.tensor([0.7, 5], dtype=torch.double)
     codes = {"nearest": {"w": NearestCell(step)}, "random": {"w": RandomCell(step)}}
 
     def errors(output_gradients: Tensor, inputs: Tensor) -> Tensor:

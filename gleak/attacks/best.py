@@ -93,9 +93,11 @@ class Best(AttackSpec):
        samples are searched, and, where little is left unexplained, the exact ones.
     2. `map` searches from grey images. Other attacks that search share the budget equally, if there
        are several, and the best of them is run once more with all of it.
-    3. If one of these found a better candidate, the searches of the first step start from it. If no
-       attack in closed form suits, exact samples are searched first: where they explain the update
-       that search is continued, and the most probable samples are not searched.
+    3. If one of these found a better candidate, the searches of the first step start from it. Of
+       values in codes it need only be better than the most probable samples of the first step:
+       the search for exact ones stalls there, at other samples for each start. If no attack in
+       closed form suits, exact samples are searched first: where they explain the update that
+       search is continued, and the most probable samples are not searched.
     4. If no attack in closed form suits and much is not explained, `map` searches the samples that
        the signs of the values tell, and the searches of the third step start from them: after
        training a search from grey images often ends where it explains nothing.
@@ -266,20 +268,22 @@ class Best(AttackSpec):
                 candidates.note(one.attack, one.reason)
             elif one in closed:
                 candidates.run(one.attack, one.reason)
-        self._polish(candidates, np.arange(observation.victims))
+        probable = self._polish(candidates, np.arange(observation.victims), candidates.chosen)
         if candidates.posterior.problem.sent and observation.batch_size > 1:
             for one in closed:
                 self._polish_from(one.attack, candidates)
-        before = candidates.chosen.copy()
+        least = candidates.criteria(probable if observation.cells else candidates.chosen)
+        counts = [len(listed) for listed in candidates.listed]
         for one in proposals:
             if isinstance(one.attack, MAP) and one.suits:
                 candidates.run(one.attack, one.reason)
         self._search(candidates, [one for one in proposals if one.shares_budget], observation)
-        changed = np.flatnonzero(candidates.chosen != before)
-        if closed:
-            self._polish(candidates, changed)
-        else:
-            self._polish(candidates, self._explain(candidates, changed, candidates.chosen))
+        found = candidates.best_after(counts)
+        rows = np.flatnonzero(candidates.criteria(found) < least)
+        if not closed:
+            rows = self._explain(candidates, rows, found)
+        self._polish(candidates, rows, found)
+        if not closed:
             self._search_from_signs(candidates)
         return candidates
 
@@ -299,13 +303,23 @@ class Best(AttackSpec):
             return self._candidates(observation), closed
         return candidates, [one for one in closed if not one.attack.exact]
 
-    def _polish(self, candidates: Candidates, rows: np.ndarray) -> None:
-        """Search the most probable samples, and where little is left unexplained the exact ones."""
-        rows = np.intersect1d(rows, candidates.open_victims)
-        places = candidates.polish(rows, min(POLISH, self.budget), POLISHED)
+    def _polish(self, candidates: Candidates, rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Search the most probable samples, and where little is left unexplained the exact ones.
+
+        Args:
+            candidates: of all V victims.
+            rows: the victims; Shape (W).
+            starts: positions of the candidates of all victims; Shape (V).
+
+        Returns:
+            Positions of the most probable samples, or of the candidates; Shape (V).
+        """
+        rows, places = np.intersect1d(rows, candidates.open_victims), starts.copy()
+        places[rows] = candidates.polish(rows, min(POLISH, self.budget), POLISHED, places[rows])
         close = (candidates.error <= CLOSE) & (candidates.posterior.sent_share >= ENOUGH)
-        exact = np.isin(rows, np.intersect1d(np.flatnonzero(close), candidates.open_victims))
-        candidates.polish(rows[exact], min(FINISH, self.budget), FINISHED, places[exact], **EXACT)
+        exact = rows[close[rows] & np.isin(rows, candidates.open_victims)]
+        candidates.polish(exact, min(FINISH, self.budget), FINISHED, places[exact], **EXACT)
+        return places
 
     def _explain(self, candidates: Candidates, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Search exact samples from candidates, and continue where they explain the update.

@@ -21,7 +21,14 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.best import OF_SIGNS, SELECTED, Best, in_order
-from gleak.attacks.candidates import EXPLAINING, FINISHED, NOT_RUN, POLISHED, RESCALED
+from gleak.attacks.candidates import (
+    EXPLAINING,
+    FINISHED,
+    NOT_RUN,
+    POLISHED,
+    RESCALED,
+    Candidates,
+)
 from gleak.attacks.observation import Observation
 from gleak.attacks.observed_direction import of_signs
 from gleak.core import registry
@@ -300,6 +307,40 @@ def test_several_searches_share_the_budget_and_the_best_has_all_of_it(ensemble: 
     found = Best(budget=10).reconstruct(observed(SMOOTH))
     assert budgets == {"a": [3], "b": [3, 10], "c": [3]}
     assert ("b+budget=10", SELECTED) in [one[:2] for one in listed(found)]
+
+
+@pytest.mark.parametrize(
+    ("defense", "distance", "is_start"),
+    [("quantize", 0.1, True), ("quantize", 0.25, False), ("none", 0.1, False)],
+)
+def test_of_codes_what_is_better_than_the_most_probable_samples_is_searched_from(
+    defense: str,
+    distance: float,
+    is_start: bool,
+    ensemble: Ensemble,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the exact samples of another attack are better still."""
+    ensemble(proposing("closed", away(0.3)), proposing("searching", away(distance), searches=True))
+    starts = list[str]()
+
+    def polish(
+        self: Candidates, rows: np.ndarray, count: int, reason: str, places: np.ndarray, **_: Any
+    ) -> np.ndarray:
+        if reason == POLISHED:
+            starts.extend(self.listed[row][places[at]].attack for at, row in enumerate(rows))
+        probable = np.array([len(self.listed[row]) for row in rows], dtype=int)
+        for nearer in (0.2, 0.05) if len(rows) else ():
+            seen = self.posterior.observation.of_victims(rows)
+            self.consider(["closed"] * len(rows), reason, rows, away(nearer)(seen, 0))
+        return probable
+
+    monkeypatch.setattr(Candidates, "polish", polish)
+    inputs, labels = batch(1)
+    update = gleak.compute_update(SMOOTH, inputs, labels, defense=defense)
+    gleak.attack(ONE_STEP, SMOOTH, update, SHAPE, defense=defense)
+    names = [start.partition("+")[0] for start in starts]
+    assert names == (["closed", "searching"] if is_start else ["closed"])
 
 
 def test_one_search_alone_has_the_whole_budget_at_once(ensemble: Ensemble) -> None:

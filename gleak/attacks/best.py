@@ -272,14 +272,14 @@ class Best(AttackSpec):
         if candidates.posterior.problem.sent and observation.batch_size > 1:
             for one in closed:
                 self._polish_from(one.attack, candidates)
-        least = candidates.criteria(probable if observation.cells else candidates.chosen)
+        least = _criteria(candidates, probable if observation.cells else candidates.chosen)
         counts = [len(listed) for listed in candidates.listed]
         for one in proposals:
             if isinstance(one.attack, MAP) and one.suits:
                 candidates.run(one.attack, one.reason)
         self._search(candidates, [one for one in proposals if one.shares_budget], observation)
-        found = candidates.best_after(counts)
-        rows = np.flatnonzero(candidates.criteria(found) < least)
+        found = best_after(candidates, counts)
+        rows = np.flatnonzero(_criteria(candidates, found) < least)
         if not closed:
             rows = self._explain(candidates, rows, found)
         self._polish(candidates, rows, found)
@@ -388,6 +388,25 @@ def _is_scaled(observation: Observation) -> bool:
     protocol = observation.protocol
     by_parameter = protocol.norm_if_clipped is not None and observation.modality == "image"
     return (protocol.clipping == "update" or by_parameter) and is_whole
+
+
+def best_after(candidates: Candidates, counts: Sequence[int]) -> np.ndarray:
+    """Return the position of the best candidate after the first ones of each victim.
+
+    Shape (V), -1 where there is none of finite criterion.
+    """
+    best = []
+    for listed, count in zip(candidates.listed, counts, strict=True):
+        later = {place: one.criterion for place, one in enumerate(listed) if place >= count}
+        known = {place: value for place, value in later.items() if np.isfinite(value)}
+        best.append(min(known, key=known.__getitem__, default=-1))
+    return np.array(best)
+
+
+def _criteria(candidates: Candidates, places: np.ndarray) -> np.ndarray:
+    """Return the criterion of one candidate of each victim, infinite at -1; Shape (V)."""
+    pairs = zip(candidates.listed, places, strict=True)
+    return np.array([one[place].criterion if place >= 0 else np.inf for one, place in pairs])
 
 
 def summary_line(attack: AttackSpec) -> str:

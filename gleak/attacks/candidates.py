@@ -166,26 +166,6 @@ class Candidates:
         ]
         return np.array([max(places, default=-1) for places in own])
 
-    def criteria(self, places: np.ndarray) -> np.ndarray:
-        """Return the criterion of one candidate of each victim, infinite at -1; Shape (V)."""
-        pairs = zip(self.listed, places, strict=True)
-        return np.array([each[place].criterion if place >= 0 else np.inf for each, place in pairs])
-
-    def best_after(self, counts: Sequence[int]) -> np.ndarray:
-        """Return the positions of the best candidates after the first ones of each victim.
-
-        Shape (V), -1 where there is none.
-        """
-        known = [
-            [place for place in range(count, len(each)) if np.isfinite(each[place].criterion)]
-            for each, count in zip(self.listed, counts, strict=True)
-        ]
-        best = [
-            min(places, key=lambda place: each[place].criterion, default=-1)
-            for each, places in zip(self.listed, known, strict=True)
-        ]
-        return np.array(best)
-
     def polish(
         self,
         rows: np.ndarray,

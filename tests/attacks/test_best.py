@@ -20,7 +20,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.best import OF_SIGNS, SELECTED, Best, in_order
+from gleak.attacks.best import OF_SIGNS, SELECTED, Best, best_after, in_order
 from gleak.attacks.candidates import (
     EXPLAINING,
     FINISHED,
@@ -341,6 +341,16 @@ def test_of_codes_what_is_better_than_the_most_probable_samples_is_searched_from
     gleak.attack(ONE_STEP, SMOOTH, update, SHAPE, defense=defense)
     names = [start.partition("+")[0] for start in starts]
     assert names == (["closed", "searching"] if is_start else ["closed"])
+
+
+def test_the_best_of_later_candidates_is_found_whatever_was_before(ensemble: Ensemble) -> None:
+    ensemble(*(proposing(f"a{place}", away(0.1)) for place in range(3)))
+    candidates = Best()._candidates(observed(SMOOTH))
+    for distance in (0.05, 0.3, 0.2):
+        seen = candidates.posterior.observation
+        candidates.consider(["a"], "run", np.array([0]), away(distance)(seen, 0))
+    assert candidates.chosen.tolist() == [0]
+    assert [int(best_after(candidates, [count])[0]) for count in range(4)] == [0, 2, 2, -1]
 
 
 def test_one_search_alone_has_the_whole_budget_at_once(ensemble: Ensemble) -> None:

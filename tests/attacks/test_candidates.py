@@ -173,17 +173,6 @@ def test_the_best_candidate_of_each_victim_is_kept() -> None:
     np.testing.assert_array_equal(result.objective, Known().criterion(near, LABELS))
 
 
-def test_the_best_of_later_candidates_is_found_whatever_was_before() -> None:
-    found = candidates_of()
-    for distance in (0.05, 0.3, 0.2):
-        found.consider(["a"] * 2, "run", BOTH, reconstruction(TRUTH + distance))
-    places = found.best_after([1, 3])
-    assert places.tolist() == [2, -1]
-    criteria = found.criteria(places)
-    assert criteria[0] == Known().criterion(TRUTH + 0.2, LABELS)[0]
-    assert criteria[1] == np.inf
-
-
 def test_joined_samples_are_another_candidate_which_has_not_converged() -> None:
     found = candidates_of()
     for first in (True, False):

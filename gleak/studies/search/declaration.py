@@ -189,13 +189,14 @@ class SearchFile(Declaration):
     Args:
         base: another search of the study, which this one modifies.
         after: an earlier search of the study; the attack has the values that it chose.
-        quick, small: changes at these scales.
+        quick, small, headline: changes at these scales.
     """
 
     base: str | None = None
     after: str | None = None
     quick: Declaration | None = None
     small: Declaration | None = None
+    headline: Declaration | None = None
 
     def at(self, scale: Scale) -> Declaration:
         """Return the search at a scale, without the changes of fields."""

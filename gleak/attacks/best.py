@@ -19,6 +19,7 @@ from gleak.attacks.matching.posterior import Posterior
 from gleak.attacks.matching.quantisation_cells import SignCell
 from gleak.attacks.observation import Observation
 from gleak.attacks.observed_direction import of_signs
+from gleak.attacks.set_membership import SetMembership
 from gleak.attacks.shadow_clients import greatest, shadow_clients, stage_errors
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
@@ -39,6 +40,11 @@ MANY = 2
 searched before the most probable ones."""
 POLISH, FINISH = 200, 1200
 """Largest numbers of evaluations of the search from the best candidate, and of the exact one."""
+COMPARED = 50
+"""Largest number of evaluations of a search that only tells which candidate to keep."""
+DOUBT = {"middle": 1, "start": 2}
+"""Factors of the squared distances by which samples of `set_membership` are compared, by how they
+have values that rounding bounds from one side."""
 NOISY = 0.1
 """Squared error, relative to the update's mean square, above which a batch's candidates are chosen
 by shadow clients."""
@@ -51,6 +57,7 @@ CONTINUED = 3
 """Number of times that a search which explains an update is continued."""
 SELECTED = "the best of the searches, with the whole budget"
 OF_SIGNS = "the samples that the signs of what was sent tell"
+ROUNDED = "not run: samples in the middle of what rounding leaves open are better"
 log = logging.getLogger(__name__)
 
 
@@ -101,6 +108,11 @@ class Best(AttackSpec):
     4. If no attack in closed form suits and much is not explained, `map` searches the samples that
        the signs of the values tell, and the searches of the third step start from them: after
        training a search from grey images often ends where it explains nothing.
+
+    Of a single sample whose gradient was rounded to the nearest levels, samples of
+    `set_membership` are returned as they are: searches find nothing better, and spoil them. Its two
+    results differ in values that rounding bounds from one side only. The most probable samples are
+    searched for a few evaluations from both, and the nearer one of the two is returned.
 
     Of a batch of which a part of the values was sent, the most probable samples are searched from
     the candidate of every attack in closed form.
@@ -268,6 +280,10 @@ class Best(AttackSpec):
                 candidates.note(one.attack, one.reason)
             elif one in closed:
                 candidates.run(one.attack, one.reason)
+        rounded = [one.attack for one in closed if isinstance(one.attack, SetMembership)]
+        if observation.batch_size == 1 and rounded:
+            others = [one.attack for one in proposals if one.suits and one not in closed]
+            return _in_the_middle(candidates, rounded, others, min(COMPARED, self.budget))
         probable = self._polish(candidates, np.arange(observation.victims), candidates.chosen)
         if candidates.posterior.problem.sent and observation.batch_size > 1:
             for one in closed:
@@ -401,6 +417,36 @@ def best_after(candidates: Candidates, counts: Sequence[int]) -> np.ndarray:
         known = {place: value for place, value in later.items() if np.isfinite(value)}
         best.append(min(known, key=known.__getitem__, default=-1))
     return np.array(best)
+
+
+def _in_the_middle(
+    candidates: Candidates,
+    rounded: Sequence[SetMembership],
+    others: Sequence[AttackSpec],
+    evaluations: int,
+) -> Candidates:
+    """Choose the samples of `set_membership` that are nearest to the most probable ones from there.
+
+    Args:
+        candidates: of all victims, with these samples.
+        rounded: the attacks that found them.
+        others: attacks that are not run.
+        evaluations: budget of each search for the most probable samples.
+    """
+    for attack in rounded:
+        rows = candidates.open_victims
+        candidates.polish(rows, evaluations, POLISHED, candidates.places(attack)[rows])
+    for other in others:
+        candidates.note(other, ROUNDED)
+    for row, best in enumerate(candidates.best.inputs):
+        listed, distances = candidates.listed[row], dict[int, float]()
+        for attack in rounded:
+            if (place := candidates.places(attack)[row]) >= 0:
+                difference = np.subtract(listed[place].inputs, best)
+                distances[place] = DOUBT[attack.bounded] * float(np.square(difference).sum())
+        if distances:
+            candidates.choose(row, min(distances, key=distances.__getitem__))
+    return candidates
 
 
 def _criteria(candidates: Candidates, places: np.ndarray) -> np.ndarray:

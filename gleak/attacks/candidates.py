@@ -347,7 +347,7 @@ class Candidates:
         if known:
             least = min(known.values()) + MARGIN
             near = [place for place, error in known.items() if error <= least]
-            self._choose(row, min(near, key=lambda place: listed[place].criterion))
+            self.choose(row, min(near, key=lambda place: listed[place].criterion))
 
     def keep_chosen(self, places: np.ndarray, rows: np.ndarray, gain: float) -> None:
         """Choose earlier candidates of these victims again where others gain less, in nats.
@@ -360,7 +360,7 @@ class Candidates:
         for row in rows[places[rows] >= 0]:
             earlier = self.listed[row][places[row]]
             if self.best.criterion[row] > earlier.criterion - gain:
-                self._choose(row, places[row])
+                self.choose(row, places[row])
 
     def count_unsent(self) -> None:
         """Add what values that were not sent tell to the criteria, and choose again by these.
@@ -381,7 +381,7 @@ class Candidates:
                 one = listed[place]
                 listed[place] = replace(one, criterion=one.criterion + values.added)
             known = [place for place, one in enumerate(listed) if np.isfinite(one.criterion)]
-            self._choose(row, min(known, key=lambda place: listed[place].criterion))
+            self.choose(row, min(known, key=lambda place: listed[place].criterion))
 
     def rescale(self) -> None:
         """Choose the best candidates of open victims at their likely scale (`likely_scale`)."""
@@ -398,16 +398,17 @@ class Candidates:
             scaled = replace(one, inputs=inputs, criterion=criterion, evaluations=len(FACTORS))
             self.listed[row].append(replace(scaled, reason=RESCALED))
             self.evaluations[row] += len(FACTORS)
-            self._choose(row, len(self.listed[row]) - 1)
+            self.choose(row, len(self.listed[row]) - 1)
 
     def choose_own(self, attack: AttackSpec) -> None:
         """Choose the samples that an attack found, where the best candidate came of them."""
         for row, listed in enumerate(self.listed):
             own = [place for place, one in enumerate(listed) if one.attack == str(attack)]
             if self.chosen[row] in own:
-                self._choose(row, own[0])
+                self.choose(row, own[0])
 
-    def _choose(self, row: int, place: int) -> None:
+    def choose(self, row: int, place: int) -> None:
+        """Choose a candidate of one victim by its position."""
         one = self.listed[row][place]
         self.converged[row] &= place == self.chosen[row]
         self.chosen[row] = place

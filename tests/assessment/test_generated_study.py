@@ -74,7 +74,8 @@ def test_a_varied_model_is_attacked_with_what_fits_it(
     attacks: dict[str, list[str]] = {}
     for cell in study.grid("varied_model", "quick").cells:
         attacks.setdefault(str(cell.model), []).append(cell.attack.name)
-    first = ["aono", "cpa_edges", "cpa_noisy", "matrix_completion", "singular_vectors", "spear"]
+    first = ["aono", "cpa_edges", "cpa_noisy", "matrix_completion", "set_membership"]
+    first += ["singular_vectors", "spear"]
     assert {model: sorted({*found} - {"blind"}) for model, found in attacks.items()} == {
         "lenet": ["best"],
         "custom+factory=my_networks.hard": first,

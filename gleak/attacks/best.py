@@ -109,9 +109,9 @@ class Best(AttackSpec):
        the signs of the values tell, and the searches of the third step start from them: after
        training a search from grey images often ends where it explains nothing.
 
-    Of a single sample whose gradient was rounded to the nearest levels, samples of
-    `set_membership` are returned as they are: searches find nothing better, and spoil them. Its two
-    results differ in values that rounding bounds from one side only. The most probable samples are
+    Where gradients were rounded to the nearest levels, samples of `set_membership` are returned as
+    they are, as searches spoil them. Of a single sample nothing else is searched. Its two results
+    differ in values that rounding bounds from one side only. The most probable samples are
     searched for a few evaluations from both, and the nearer one of the two is returned.
 
     Of a batch of which a part of the values was sent, the most probable samples are searched from

@@ -90,6 +90,9 @@ class SetMembership(DenseFirstAttack):
         self.check_observation(observation)
         return [self, self.model_copy(update={"bounded": "start"})]
 
+    def keeps_samples(self, observation: Observation) -> bool:
+        return True
+
     def summary(self) -> AttackSummary:
         return AttackSummary(labels=LABELS["argmin"])
 

@@ -103,3 +103,13 @@ def test_best_returns_the_better_samples_as_they_are(make_photo_case: Make, bits
     searched = {one.attack for one in listed if one.reason == POLISHED}
     assert searched == {str(SETS), str(START)}
     assert any(one.attack.startswith("map") and one.reason == ROUNDED for one in listed)
+
+
+def test_best_returns_the_samples_of_a_batch_as_they_are(make_photo_case: Make) -> None:
+    seen, truth = make_photo_case(BEST, BATCH, "fc2", "quantize+bits=4")
+    found = BEST.reconstruct(seen)
+    own = [attack.reconstruct(seen) for attack in (SETS, START)]
+    for victim in range(2):
+        assert any((found.inputs[victim] == one.inputs[victim]).all() for one in own)
+    grey = psnr(truth.inputs, np.full_like(truth.inputs, 0.5))
+    assert (psnr(truth.inputs, found.inputs).mean(1) > grey.mean(1) + 15).all()

@@ -30,11 +30,26 @@ from gleak.models.layer_search import layer_of_samples
 
 ENOUGH = 1.5
 """Values sent, as a multiple of those that the factors have, above which they are determined."""
-RIDGE, DECAY, LEAST_RIDGE = 1.0, 0.93, 1e-6
-"""Weight of the ridge at first, its factor after each alternation, and the least weight.
+RIDGE, DECAY, SMALL_RIDGE = 1.0, 0.93, 1e-6
+"""Weight of the ridge at first, its factor after each alternation, and the weight at which the
+factors are near their end.
 
 Relative to the largest known value. Chosen on training images of MNIST and CIFAR-10
 (docs/results/masks.md).
+"""
+LAST_DECAY, LEAST_RIDGE = 0.5, 1e-11
+"""Factor of the ridge from there, and its least weight, whose effect is less than rounding's."""
+EXACT_SHARE = 0.75
+"""Share of the columns with known values that must have enough, or the ridge stays larger.
+
+Otherwise the factor of the rows is not exact, and columns of few values would be fitted to its
+errors.
+"""
+LEAST_OF_ROWS, LEAST_OF_COLUMNS = 1e-4, 1e-9
+"""Least eigenvalues of the normal matrices of rows and columns that are determined.
+
+Rows must be as exact as the zeros of a ReLU that `spear` finds in them; of columns an error of 1e-3
+is less than that of what `interpolated` fills in.
 """
 
 LARGEST = 0.5
@@ -55,11 +70,11 @@ class MatrixCompletion(DenseFirstAttack):
     (see `gleak.attacks.unmixing.mixtures.Mixture`). The values sent in a sparsified update (`topk`,
     `threshold`, `random_mask`) determine the others if they are several times as many as the
     N (neurons + features) values of A and X. The matrix is completed by alternating least squares
-    (`complete`), and ``attack`` is run on the result. A neuron of which fewer than N values were
-    sent is not determined, and its values are close to zero; such a pixel follows from the others
-    by a prior of images (`interpolated`), and so does one whose column a defence has set to zero
-    (`soteria`). Rounded and noisy values are fitted as they are. A victim has converged
-    if ``attack`` has, and the values sent determine every feature (`determines`).
+    (`complete`), and ``attack`` is run on the result. A neuron that the values sent of it do not
+    determine counts as inactive in a batch; such a pixel follows from the others by a prior of
+    images (`interpolated`), and so does one whose column a defence has set to zero (`soteria`).
+    Rounded and noisy values are fitted as they are. A victim has converged if ``attack`` has, and
+    the values sent determine every feature (`determines`).
     """
 
     source = "ours; matrix completion by Jain et al. 2013 and Hastie et al. 2015"
@@ -112,11 +127,8 @@ class MatrixCompletion(DenseFirstAttack):
             raise IncompatibleError("needs values that were not sent")
         if observation.batch_size == 1:
             return [self]
-        pruned = observation.protocol.pruning is not None and not observation.sent
-        is_exact = pruned or bool(determined_victims(observation).all())
-        completed = (self if is_exact else self._briefly).completed(observation)
-        chosen, suiting = UNMIXING if is_exact else UNMIXING[1:], list[AttackSpec]()
-        for attack in (parse("attack", name) for name in chosen):
+        completed, suiting = self._briefly.completed(observation), list[AttackSpec]()
+        for attack in (parse("attack", name) for name in UNMIXING):
             with suppress(IncompatibleError):
                 attack.check_observation(completed)
                 suiting.append(self.model_copy(update={"attack": attack}))
@@ -191,13 +203,14 @@ def complete(
     alternations: int,
     shape: tuple[int, ...] = (),
 ) -> torch.Tensor:
-    """Estimate the unknown values of a matrix by alternating least squares.
+    """Estimate a matrix from its known values by alternating least squares.
 
-    The known values are fitted by a product of two factors. In turn, each factor is computed by
-    ridge regression from the other (Jain, Netrapalli and Sanghavi 2013, without their sampling of
-    values; ridge as in Hastie et al. 2015). The ridge decreases: the large singular values are
-    fitted first, and the start, the singular vectors of the known values, matters less. Known
-    values are unchanged; a row or column without any is zero, unless `interpolated`.
+    They are fitted by a product of two factors. In turn, each factor is computed by ridge
+    regression from the other (Jain, Netrapalli and Sanghavi 2013, without their sampling of values;
+    ridge as in Hastie et al. 2015). The ridge decreases: the large singular values are fitted
+    first, and the start, the singular vectors of the known values, matters less. At last it is so
+    small that a matrix that its values determine is exact. Rows that they do not determine are
+    zero, unless the rank is 1, as are columns without known values unless `interpolated`.
 
     Args:
         values: Shape (rows, columns).
@@ -206,23 +219,64 @@ def complete(
         alternations: largest number; fewer if the known values are fitted.
         shape: (C, H, W) if the first columns are the pixels of images; empty: they are none.
     """
-    largest = values.where(known, 0).abs().amax().clamp(min=torch.finfo(values.dtype).tiny)
-    scaled = (values / largest).where(known, 0).double()
-    mask = known.double()
+    completed, rows = torch.zeros_like(values), enough_rows(known, rank)
+    if not rows.any():
+        return completed
+    known = known[rows]
+    largest = values[rows].where(known, 0).abs().amax().clamp(min=torch.finfo(values.dtype).tiny)
+    scaled, mask = (values[rows] / largest).where(known, 0).double(), known.double()
     vectors, _ = leading_directions(scaled, rank)
     left, right = _balanced(vectors, scaled.T @ vectors)
+    counts = known.sum(0)
+    is_exact = (counts >= rank).sum() > EXACT_SHARE * (counts > 0).sum()
+    least = LEAST_RIDGE if is_exact else SMALL_RIDGE
     ridge = RIDGE
     for _ in range(alternations):
         left = _regress(scaled, mask, right, ridge)
         right = _regress(scaled.T, mask.T, left, ridge)
         left, right = _balanced(left, right)
-        if ridge == LEAST_RIDGE and _fits(scaled, mask, left, right):
+        if ridge <= SMALL_RIDGE and _fits(scaled, mask, left, right):
             break
-        ridge = max(LEAST_RIDGE, ridge * DECAY)
-    if shape:
-        right = interpolated(left, right, scaled, known, shape)
-    estimate = (left @ right.T).to(values) * largest
-    return values.where(known, estimate)
+        decay = DECAY if ridge > SMALL_RIDGE else LAST_DECAY
+        ridge = max(least, ridge * decay)
+    if rank > 1:
+        left = left.where(determined_rows(right, known, LEAST_OF_ROWS)[:, None], 0)
+    used = left.any(1)
+    if shape and used.any():
+        right = interpolated(left[used], right, scaled[used], known[used], shape)
+    completed[rows] = (left @ right.T).to(values) * largest
+    return completed
+
+
+def enough_rows(known: torch.Tensor, rank: int) -> torch.Tensor:
+    """Mark rows with ``rank`` known values in columns with as many in such rows; Shape (rows).
+
+    Others would follow from nothing but the ridge. All rows with known values if there are none.
+    """
+    rows, known_rows = torch.zeros_like(known[:, 0]), known.any(1)
+    kept = known_rows
+    while not kept.equal(rows):
+        rows = kept
+        columns = (known & rows[:, None]).sum(0) >= rank
+        kept = rows & ((known & columns).sum(1) >= rank)
+    return rows if rows.any() else known_rows
+
+
+def determined_rows(factor: torch.Tensor, known: torch.Tensor, least: float) -> torch.Tensor:
+    """Mark the rows of a matrix whose known values determine the rows of its left factor.
+
+    Args:
+        factor: the right one; Shape (columns, rank).
+        known: Shape (rows, columns).
+        least: eigenvalue of the normal matrix of a row, if the factor's columns are orthonormal:
+            it multiplies the variance of rounding errors by as much.
+
+    Returns:
+        Shape (rows).
+    """
+    basis = torch.linalg.qr(factor).Q
+    normal = sent_gram(basis.T[None], known.double()[None])[0]
+    return torch.linalg.eigvalsh(normal)[:, 0] > least
 
 
 def _fits(
@@ -255,8 +309,8 @@ def interpolated(
         known: which they are; Shape (rows, columns).
         shape: of an image; its pixels are the first columns.
     """
-    size, rank = math.prod(shape), right.shape[1]
-    open_pixels = known[:, :size].sum(0) < rank
+    size = math.prod(shape)
+    open_pixels = ~determined_rows(left, known[:, :size].T, LEAST_OF_COLUMNS)
     if not open_pixels.any() or open_pixels.all():
         return right
     images = ImagePrior.natural(shape, right).interpolated(right[:size].T, open_pixels).T
@@ -268,8 +322,10 @@ def interpolated(
     factors = (
         (bound / largest.clamp(min=TINY)).clamp(max=1) if by_size else torch.ones_like(largest)
     )
-    filled = right.clone()
-    filled[:size][open_pixels] = factors[:, None] * images[open_pixels]
+    filled, columns = right.clone(), torch.nonzero(open_pixels)[:, 0]
+    guess, own = factors[:, None] * images[columns], known[:, columns].T.double()
+    errors = (scaled[:, columns].T - guess @ left.T) * own
+    filled[columns] = guess + _regress(errors, own, left, LEAST_RIDGE)
     return filled
 
 

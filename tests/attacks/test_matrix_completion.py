@@ -34,24 +34,30 @@ def test_one_sample_is_recovered_from_the_values_sent(
     np.testing.assert_allclose(ONE.reconstruct(seen).inputs, truth.inputs, atol=1e-3)
 
 
-def test_a_batch_is_recovered_from_the_values_sent(make_case: Make) -> None:
+@pytest.mark.parametrize(
+    ("defense", "least"),
+    [("random_mask+keep=0.7", 3), ("random_mask+keep=0.2", 3), ("topk+keep=0.4", 2)],
+)
+def test_batches_are_recovered_from_the_values_sent(
+    make_case: Make, defense: str, least: int
+) -> None:
     attack = parse("attack", "matrix_completion+attack=spear")
-    client = "fedsgd+batch_size=2+victims=3"
-    seen, truth = make_case(attack, model=MLP, client=client, defense="random_mask+keep=0.7")
+    model, client = "mlp+hidden=96+activation=relu", "fedsgd+batch_size=2+victims=3"
+    seen, truth = make_case(attack, model=model, client=client, defense=defense)
     found = attack.reconstruct(seen)
     gaps = np.abs(found.inputs[:, :, None] - truth.inputs[:, None]).max((3, 4, 5))
-    assert found.converged.all()
-    assert gaps.min(1).max() < 1e-3
+    assert found.converged.sum() >= least
+    assert gaps[found.converged].min(1).max() < 1e-3
 
 
-def test_only_the_values_that_were_not_sent_are_replaced(make_case: Make) -> None:
+def test_the_values_that_were_sent_are_fitted(make_case: Make) -> None:
     seen, _ = make_case(ONE, model=MLP)
     assert ONE.completed(seen) is seen
     seen, _ = make_case(ONE, model=MLP, defense="topk+keep=0.3")
     completed = ONE.completed(seen)
     for name in ("1.weight", "1.bias"):
         sent = seen.sent[name].bool()
-        assert completed.update[name][sent].equal(seen.update[name][sent])
+        torch.testing.assert_close(completed.update[name][sent], seen.update[name][sent])
     assert completed.sent.keys() == {"3.weight", "3.bias"}
 
 
@@ -67,7 +73,7 @@ def test_pixels_that_soteria_hides_follow_from_the_others(
     weight = "1.weight"
     hidden = (seen.update[weight] == 0).all(-2, keepdim=True).expand_as(seen.update[weight])
     completed = completing.completed(seen)
-    assert completed.update[weight][~hidden].equal(seen.update[weight][~hidden])
+    torch.testing.assert_close(completed.update[weight][~hidden], seen.update[weight][~hidden])
     found = [one.reconstruct(seen).inputs for one in (completing, parse("attack", attack))]
     filled, zero = (psnr(truth.inputs, each).mean() for each in found)
     assert filled > zero + gain
@@ -86,7 +92,7 @@ def test_completion_needs_more_values_than_the_factors_have(
     [
         ("random_mask+keep=0.5", 1, ["aono"]),
         ("random_mask+keep=0.7", 2, ["spear", "cpa_edges"]),
-        ("random_mask+keep=0.05", 2, ["cpa_edges"]),
+        ("random_mask+keep=0.05", 2, ["spear", "cpa_edges"]),
         ("soteria+percentile=40", 1, ["aono"]),
         ("soteria+percentile=40", 2, ["spear", "cpa_edges"]),
     ],
@@ -147,13 +153,21 @@ def test_the_largest_values_determine_rows_and_columns_with_enough_of_them(rank:
     enough = (known.sum(0) >= 2 * rank) & (known.sum(1, keepdim=True) >= 2 * rank)
     assert known.float().mean() < enough.float().mean() < 1
     error = complete(matrix, known, rank, 300) - matrix
-    assert error[enough].norm() < 1e-2 * matrix[enough].norm()
+    assert error[enough].norm() < 1e-5 * matrix[enough].norm()
 
 
-def test_known_values_are_unchanged() -> None:
+def test_the_result_has_the_rank_of_the_batch() -> None:
     matrix = product(2, 8)
-    known = matrix > 0
-    assert torch.equal(complete(matrix, known, 2, 5)[known], matrix[known])
+    assert torch.linalg.matrix_rank(complete(matrix, matrix > 0, 2, 5)) == 2
+
+
+def test_rows_that_few_values_leave_open_are_zero() -> None:
+    matrix = product(4, 3)
+    known = torch.ones_like(matrix, dtype=torch.bool)
+    known[5, 2:] = False
+    found = complete(matrix, known, 3, 300)
+    assert not found[5].any()
+    torch.testing.assert_close(found[:5], matrix[:5])
 
 
 def test_rows_and_columns_without_known_values_are_zero() -> None:

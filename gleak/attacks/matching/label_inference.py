@@ -381,7 +381,8 @@ def labels_of_samples(
 
     The gradient of its weight is c / N sum_i (p_i - e_i) h_i^T over samples i, with the inputs h_i
     of the layer, the probabilities p_i and an unknown scale c. The factors of h_i are found by
-    least squares; the label is that for which p_i - e_i has the nearest direction.
+    least squares, of each class from the values that were sent; the label is that for which
+    p_i - e_i has the nearest direction.
 
     Args:
         observation: of V victims.
@@ -394,24 +395,48 @@ def labels_of_samples(
     network, observed = observation.model, mean_gradients(observation)
     labels = torch.from_numpy(known).clamp(min=0)
     try:
-        weights, biases = (
-            observed.get(name) for name in classifier_of(observation).dense_parameters()
-        )
+        names = classifier_of(observation).dense_parameters()
     except IncompatibleError:
         return labels
+    weights, biases = (observed.get(name) for name in names)
     if weights is None or biases is None:
         return labels
+    masks = [_mask_of(observation, name, observed[name]) for name in names]
+    gradients = torch.cat([weights, biases[..., None]], 2).double().cpu()
+    sent = torch.cat([masks[0], masks[1][..., None]], 2).double().cpu()
     found = []
-    for weight, bias, samples in zip(weights, biases, torch.from_numpy(inputs), strict=True):
+    for gradient, mask, samples in zip(gradients, sent, torch.from_numpy(inputs), strict=True):
         with torch.no_grad():
-            given = samples.to(weight)
+            given = samples.to(weights)
             entry, logits = last_dense_input(network, given), network(given.clone())
         if entry is None:
             return labels
         features = torch.nn.functional.pad(entry.embeddings, (0, 1), value=1).double().cpu()
-        sums = torch.cat([weight, bias[:, None]], 1).double().cpu()
-        factors = torch.linalg.lstsq(features.T, sums.T, driver="gelsd").solution
+        factors = _factors(features, gradient, mask)
         one_hot = smoothed(torch.eye(observation.classes), observation.protocol.label_smoothing)
         expected = logits.softmax(1).double().cpu()[:, None] - one_hot
         found.append(torch.cosine_similarity(factors[:, None], expected, dim=2).argmax(1))
     return torch.stack(found)
+
+
+def _mask_of(observation: Observation, name: str, gradient: torch.Tensor) -> torch.Tensor:
+    """Return ones where values of a parameter were sent in the first round, else zeros."""
+    sent = observation.sent.get(name)
+    return torch.ones_like(gradient) if sent is None else sent[:, 0]
+
+
+def _factors(features: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+    """Fit the gradient of a dense layer by its inputs.
+
+    Args:
+        features: inputs of N samples, with a last one of 1 for the bias; Shape (N, F).
+        gradient: Shape (outputs, F).
+        sent: ones where values were sent, else zeros; Shape (outputs, F).
+
+    Returns:
+        Gradients at the outputs for each sample; Shape (N, outputs).
+    """
+    if sent.all():
+        return torch.linalg.lstsq(features.T, gradient.T, driver="gelsd").solution
+    own = sent[..., None] * features.T, (sent * gradient)[..., None]
+    return torch.linalg.lstsq(*own, driver="gelsd").solution[..., 0].T

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from gleak.core.lazy import torch
 
-CONSISTENT = 0.98
+CONSISTENT = 0.95
 """Share of neurons at which a sample's activation pattern must equal that of its output gradients.
 
-For two different images of a batch about 0.78 agree.
+For two different images of a batch about 0.78 agree. Of completed gradients (`matrix_completion`)
+some pixels are estimates, so that a few neurons differ.
 """
 ROUNDING = 1e-4
 """Output gradients smaller than this, relative to their root mean square, count as zeros."""
@@ -91,8 +92,8 @@ def factorise(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> Factors
 class Unmixed:
     """Inputs X of one victim for a choice of Q; Shape (rank, F).
 
-    Their agreement is the share of neurons at which an input's activation is that of its output
-    gradients; 1 for true columns; Shape (rank).
+    Their agreement is the share of the neurons that are active for some sample at which an input's
+    activation is that of its output gradients; 1 for true columns; Shape (rank).
     """
 
     inputs: torch.Tensor
@@ -116,7 +117,7 @@ def unmix(
     scaled = inverse @ factors.rest
     inputs = (scaled[:, :-1] / scaled[:, -1:]).nan_to_num(0.0, 0.0, 0.0)
     active = inputs @ weight.double().T + bias.double() > 0
-    agreement = (active != factors.zeros(columns)).double().mean(1)
+    agreement = (active != factors.zeros(columns))[:, factors.live()].double().mean(1)
     return Unmixed(inputs, agreement * (singular == 0))
 
 

@@ -296,6 +296,22 @@ def test_labels_of_given_samples_are_in_their_order(
         assert torch.equal(found, labels[:, order])
 
 
+@pytest.mark.parametrize("by_size", [True, False])
+def test_labels_of_given_samples_follow_from_a_part_of_the_gradient(
+    by_size: bool, make_observation: Callable[..., Any]
+):
+    seen, inputs, labels = make_observation("mlp+hidden=24", samples=3)
+    stream = torch.Generator().manual_seed(2)
+    received, masks = {}, {}
+    for name, value in seen.update.items():
+        score = value.abs() if by_size else torch.rand(value.shape, generator=stream)
+        masks[name] = (score > score.flatten(1).quantile(0.5)).to(value)
+        received[name] = masks[name] * value
+    partial = replace(seen, update=received, sent=masks, granted={})
+    found = labels_of_samples(partial, inputs.numpy(), np.full((3, 3), -1))
+    assert torch.equal(found, labels)
+
+
 def test_labels_of_samples_are_the_known_ones_without_a_gradient_to_read(
     make_observation: Callable[..., Any],
 ):

@@ -124,8 +124,9 @@ class Best(AttackSpec):
     Of clients that clip the gradient of one sample, the chosen sample is scaled last, as the bias
     gradient and the predictions tell (`gleak.attacks.matching.likely_scale`).
 
-    Where noise or rounding hides most of a batch's update, the criterion can be misled: the search
-    explains noise. Then the same is done for shadow clients of each, whose samples the attacker
+    Where noise or rounding hides most of a batch's update, or it is sent as products of low rank
+    with fewer values than the batch has, the criterion can be misled: the search explains noise, or
+    too little. Then the same is done for shadow clients of each, whose samples the attacker
     drew (`gleak.attacks.shadow_clients`), and the attack is chosen whose worst result on them is
     best.
 
@@ -260,17 +261,18 @@ class Best(AttackSpec):
     def _doubtful(self, candidates: Candidates) -> np.ndarray:
         """Return the victims with a batch of images of which noise or rounding hides too much.
 
-        Shape (W), indices. Of signs, or a part of the values, what is recovered of images of the
-        prior tells little about natural ones.
+        So do products of low rank with fewer values than the images have. Shape (W), indices. Of
+        signs, or a part of the values, what is recovered of images of the prior tells little about
+        natural ones.
         """
         posterior, observation = candidates.posterior, candidates.posterior.observation
         problem, protocol = posterior.problem, observation.protocol
         signs = any(isinstance(cell, SignCell) for cell in problem.cells.values())
-        partial = problem.sent or problem.bases or protocol.pruning
-        other = signs or partial or observation.knows_intervals
+        other = signs or problem.sent or protocol.pruning or observation.knows_intervals
         if observation.batch_size == 1 or observation.modality != "image" or other:
             return np.array([], dtype=int)
-        return np.flatnonzero(np.isfinite(candidates.error) & (candidates.error > NOISY))
+        hidden = posterior.sent_share < 1 if problem.bases else candidates.error > NOISY
+        return np.flatnonzero(np.isfinite(candidates.error) & hidden)
 
     def _searched(self, proposals: Sequence[Proposal], observation: Observation) -> Candidates:
         """Run attacks on victims all of which they suit, and compare them by the criterion."""

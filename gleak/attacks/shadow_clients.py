@@ -27,6 +27,8 @@ from gleak.runtime.seeding import torch_stream
 Values = Mapping[str, "torch.Tensor"]
 """By parameter, Shape (V, ...)."""
 PURPOSE = "shadow client {}"
+ORTHOGONAL = 1e-3
+"""Largest inner products of factors, relative to their squares, that rounding leaves."""
 
 
 def shadow_clients(
@@ -35,11 +37,11 @@ def shadow_clients(
     """Simulate one client for each victim, with images drawn from the prior of natural images.
 
     It has the labels of the best candidate. Its gradient is as long as that of the candidate that
-    fits what was sent, if clients clip. It is sent in the victim's code; parameters in no code have
-    normal noise, of the size that the candidate leaves unexplained.
+    fits what was sent, if clients clip. It is sent in the victim's code, or as a product of as low
+    a rank; other parameters have normal noise, of the size that the candidate leaves unexplained.
 
     Args:
-        posterior: of V victims whose updates were sent whole, and in no code of intervals.
+        posterior: of V victims of whose updates all values were sent, in no code of intervals.
         best: candidates for them.
         number: of the random draws.
 
@@ -57,12 +59,16 @@ def shadow_clients(
     found, drawn = (
         posterior.gradients(inputs, best.labels) for inputs in (best.inputs, samples.cpu().numpy())
     )
-    clipping, update = observation.protocol.clipping, {}
+    clipping, update, bases = observation.protocol.clipping, {}, dict[str, torch.Tensor]()
     fitted = _ratios(_products(problem.observed, found), _products(found, found), clipping)
     longer = _ratios(_products(found, found), _products(drawn, drawn), clipping)
     for name, received in problem.observed.items():
         value = fitted[name] * longer[name].sqrt() * rows(drawn[name])
-        if name in problem.cells:
+        if name in problem.bases:
+            matrix = value.view_as(received).flatten(2)
+            basis = _basis_alike(matrix, problem.bases[name], received.flatten(2))
+            bases[name], value = basis[:, None], rows(basis @ (basis.mT @ matrix))
+        elif name in problem.cells:
             draws = _drawn(torch.rand, value.shape[1], streams)
             value = problem.cells[name].coded(value, draws.to(value))
         else:
@@ -72,7 +78,21 @@ def shadow_clients(
             value = value + size * noise.to(size)
         whole = observation.protocol.update_scale * value
         update[name] = whole.view_as(received)[:, None]
-    return replace(observation, update=update), samples.cpu().numpy()
+    return replace(observation, update=update, bases=bases), samples.cpu().numpy()
+
+
+def _basis_alike(matrix: torch.Tensor, basis: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
+    """Return a basis of columns for a matrix, of the kind that another one was sent in.
+
+    The factors of that one are orthogonal if its basis was of its leading singular vectors; any
+    other basis is kept. Shape (V, rows, K), for matrices of Shape (V, rows, columns).
+    """
+    factors = basis.mT @ received
+    products = factors @ factors.mT
+    others = products - products.diagonal(dim1=1, dim2=2).diag_embed()
+    if others.norm() > ORTHOGONAL * products.norm():
+        return basis
+    return torch.linalg.svd(matrix, full_matrices=False).U[..., : basis.shape[2]]
 
 
 def _drawn(

@@ -129,6 +129,22 @@ def test_its_update_is_sent_in_the_code_of_the_victim(defense: str) -> None:
             assert not np.array_equal(sent, value)
 
 
+@pytest.mark.parametrize("defense", ["low_rank+rank=2", "low_rank+rank=2+basis=best"])
+def test_its_update_is_sent_in_a_basis_of_the_same_kind(defense: str) -> None:
+    inputs, labels = natural_images(SAMPLES, SHAPE), torch.arange(SAMPLES) + 3
+    seen = as_sent(gleak.compute_update(network(), inputs, labels), defense)
+    truth = Batch(inputs[None].numpy(), labels[None].numpy(), np.zeros(1))
+    shadow, samples = shadow_clients(Posterior.of(seen, MAP().parts()), truth)
+    own = gleak.compute_update(network(), torch.from_numpy(samples[0]), labels)
+    expected = as_sent(own, defense)
+    for name, value in expected.update.items():
+        torch.testing.assert_close(shadow.update[name], value, rtol=1e-4, atol=1e-6)
+    assert shadow.bases.keys() == expected.bases.keys()
+    for name, basis in expected.bases.items():
+        projections = [each @ each.mT for each in (shadow.bases[name], basis)]
+        torch.testing.assert_close(*projections, rtol=1e-3, atol=1e-4)
+
+
 def test_each_number_has_other_draws_and_the_greatest_error_of_a_stage_counts() -> None:
     posterior, truth = in_noise("fedsgd", None, 1.0)
     first, second = (shadow_clients(posterior, truth, number)[1] for number in (0, 1))
@@ -152,13 +168,21 @@ def test_errors_are_those_of_the_nearest_order_and_stages_without_samples_have_n
 
 
 @pytest.mark.parametrize(
-    ("samples", "noise", "runs"), [(4, 0.5, 1 + SHADOWS), (4, 1e-6, 1), (1, 0.5, 1)]
+    ("samples", "noise", "defense", "runs"),
+    [
+        (4, 0.5, "none", 1 + SHADOWS),
+        (4, 1e-6, "none", 1),
+        (1, 0.5, "none", 1),
+        (4, 0, "low_rank+rank=2+basis=best", 1 + SHADOWS),
+        (4, 0, "low_rank+rank=5+basis=best", 1),
+        (1, 0, "low_rank+rank=1", 1),
+    ],
 )
-def test_batches_in_noise_have_shadow_clients(
-    samples: int, noise: float, runs: int, monkeypatch: pytest.MonkeyPatch
+def test_batches_in_noise_or_products_of_few_values_have_shadow_clients(
+    samples: int, noise: float, defense: str, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs, labels = natural_images(samples, SHAPE), torch.arange(samples) + 3
-    sent = gleak.compute_update(network(), inputs, labels)
+    sent = gleak.compute_update(network(), inputs, labels, defense=defense)
     sent = {name: value + noise * torch.randn(value.shape) for name, value in sent.items()}
     called = []
     searched = Best._searched
@@ -168,5 +192,5 @@ def test_batches_in_noise_have_shadow_clients(
         return searched(self, proposals, seen)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Best, "_searched", counted)
-    gleak.attack(Best(budget=2), network(), sent, SHAPE, batch_size=samples)
+    gleak.attack(Best(budget=2), network(), sent, SHAPE, batch_size=samples, defense=defense)
     assert len(called) == runs

@@ -224,7 +224,7 @@ class ProfileLikelihood(EstimatedScale):
 
     The size of the noise is profiled as the scale is. The variance of the noise in parameter l,
     with M_l values that were sent and the squared error r_l = |u_l - c g_l|^2, has a prior at the
-    mean v of all that weighs as much as K values (``shared``):
+    mean v that weighs as much as K values (``shared``):
 
         sum_l M_l / 2 log(v) + sum_l (M_l + K) / 2 log((r_l / v + K) / (M_l + K)),
         v = sum_l r_l / sum_l M_l.
@@ -233,7 +233,7 @@ class ProfileLikelihood(EstimatedScale):
     D is wrong, counts as a parameter in each row, with a K of its own (``row``), and the rest as
     another. A unit whose input is near the kink of a ReLU may be active in place of another, which
     changes a whole row, by much more than noise does, and tells little about the samples: the
-    logarithm bounds what such a row counts.
+    logarithm bounds what such a row counts, and v is the mean of the others alone.
 
     So neither the defence nor its strength needs to be known, nor whether each parameter has noise
     of its own (`fedcdp`). In nats above the least value: to v is added `ROUNDING`, relative to the
@@ -253,7 +253,8 @@ class ProfileLikelihood(EstimatedScale):
         self, errors: torch.Tensor, counts: torch.Tensor, of_rows: torch.Tensor
     ) -> torch.Tensor:
         values = counts.sum(0).clamp_min(1)
-        mean = errors.sum(0) / values
+        others = (~of_rows).to(errors)
+        mean = (others * errors).sum(0) / (others * counts).sum(0).clamp_min(1)
         weights = torch.where(of_rows, counts + self.row, counts + self.shared)
         excess = (errors - counts * mean) / weights.clamp_min(FLOOR) / (mean + ROUNDING)
         own = (weights / 2 * excess.log1p()).sum(0)

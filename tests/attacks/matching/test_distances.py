@@ -170,6 +170,14 @@ def test_noise_of_one_parameter_alone_is_likelier_than_the_same_in_all() -> None
     assert gains[0] > gains[1] > 0
 
 
+def test_a_unit_active_by_mistake_does_not_hide_how_well_the_rest_is_explained() -> None:
+    counts, of_rows = torch.tensor([[1.0], [40_000.0]]), torch.tensor([[True], [False]])
+    wrong_unit = torch.tensor([[2.9], [4e-6]])
+    wrong_image = torch.tensor([[0.25], [7e-4]])
+    cost = ProfileLikelihood().of_errors
+    assert cost(wrong_unit, counts, of_rows) < cost(wrong_image, counts, of_rows)
+
+
 def test_a_unit_active_by_mistake_costs_less_than_as_much_noise() -> None:
     """And one of ten units less than all ten, each as wrong."""
     inputs, slopes = double(1, 1, 200, seed=1), double(1, 1, 10, seed=2)

@@ -296,11 +296,12 @@ def interpolated(
     known: torch.Tensor,
     shape: tuple[int, ...],
 ) -> torch.Tensor:
-    """Fill in the pixels of which too few values are known, from the others.
+    """Fill in the pixels of which the known values leave something open, from the others.
 
     A row of the factor is a mixture of images, so it has their spectrum: the pixels follow from
-    the others by the prior of natural images. If the largest values were sent, as those of other
-    pixels show, the unknown ones are at most as large as the least of them.
+    the others by the prior of natural images, as far as their known values do not tell them. If the
+    largest values were sent, as those of other pixels show, the unknown ones are at most as large
+    as the least of them.
 
     Args:
         left: factor of the rows; Shape (rows, rank).

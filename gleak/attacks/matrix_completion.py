@@ -38,7 +38,7 @@ Relative to the largest known value. Chosen on training images of MNIST and CIFA
 (docs/results/masks.md).
 """
 LAST_DECAY, LEAST_RIDGE = 0.5, 1e-11
-"""Factor of the ridge from there, and its least weight, whose effect is less than rounding's."""
+"""Factor of the ridge below `SMALL_RIDGE`, and its least weight."""
 EXACT_SHARE = 0.75
 """Share of the columns with known values that must have enough, or the ridge stays larger.
 
@@ -57,7 +57,7 @@ LARGEST = 0.5
 values were sent."""
 
 UNMIXING = ("spear", "cpa_edges")
-"""Attacks that separate the samples of a batch, the first of them from exact gradients only."""
+"""Attacks that separate the samples of a batch; the first finds none in completions with errors."""
 
 TINY = 1e-30
 
@@ -239,19 +239,30 @@ def complete(
             break
         decay = DECAY if ridge > SMALL_RIDGE else LAST_DECAY
         ridge = max(least, ridge * decay)
-    if rank > 1:
-        left = left.where(determined_rows(right, known, LEAST_OF_ROWS)[:, None], 0)
+    sizes = left.square().sum(0)
+    visible = sizes > torch.finfo(torch.float32).eps * sizes.max()
+    left, right = left[:, visible], right[:, visible]
+    determined = determined_rows(right, known, LEAST_OF_ROWS)
+    if rank > 1 and determined.any():
+        left = left.where(determined[:, None], 0)
     used = left.any(1)
     if shape and used.any():
-        right = interpolated(left[used], right, scaled[used], known[used], shape)
+        right = interpolated(left[used], right, scaled[used], known[used], shape, least)
     completed[rows] = (left @ right.T).to(values) * largest
     return completed
 
 
 def enough_rows(known: torch.Tensor, rank: int) -> torch.Tensor:
-    """Mark rows with ``rank`` known values in columns with as many in such rows; Shape (rows).
+    """Mark rows with ``rank`` known values in columns with as many in such rows.
 
-    Others would follow from nothing but the ridge. All rows with known values if there are none.
+    Others depend on the ridge alone. If there are none, all rows with known values are marked.
+
+    Args:
+        known: Shape (rows, columns).
+        rank: of the matrix.
+
+    Returns:
+        Shape (rows).
     """
     rows, known_rows = torch.zeros_like(known[:, 0]), known.any(1)
     kept = known_rows
@@ -268,8 +279,8 @@ def determined_rows(factor: torch.Tensor, known: torch.Tensor, least: float) -> 
     Args:
         factor: the right one; Shape (columns, rank).
         known: Shape (rows, columns).
-        least: eigenvalue of the normal matrix of a row, if the factor's columns are orthonormal:
-            it multiplies the variance of rounding errors by as much.
+        least: eigenvalue of the normal matrix of a row, for orthonormal columns of the factor: the
+            variance of rounding errors is divided by it.
 
     Returns:
         Shape (rows).
@@ -295,8 +306,9 @@ def interpolated(
     scaled: torch.Tensor,
     known: torch.Tensor,
     shape: tuple[int, ...],
+    ridge: float = LEAST_RIDGE,
 ) -> torch.Tensor:
-    """Fill in the pixels of which the known values leave something open, from the others.
+    """Fill in the pixels that their known values do not determine, from the others.
 
     A row of the factor is a mixture of images, so it has their spectrum: the pixels follow from
     the others by the prior of natural images, as far as their known values do not tell them. If the
@@ -309,6 +321,8 @@ def interpolated(
         scaled: the known values, others 0; Shape (rows, columns).
         known: which they are; Shape (rows, columns).
         shape: of an image; its pixels are the first columns.
+        ridge: least weight of what the other pixels tell, relative to known values; more if these
+            are not fitted exactly.
     """
     size = math.prod(shape)
     open_pixels = ~determined_rows(left, known[:, :size].T, LEAST_OF_COLUMNS)
@@ -326,7 +340,9 @@ def interpolated(
     filled, columns = right.clone(), torch.nonzero(open_pixels)[:, 0]
     guess, own = factors[:, None] * images[columns], known[:, columns].T.double()
     errors = (scaled[:, columns].T - guess @ left.T) * own
-    filled[columns] = guess + _regress(errors, own, left, LEAST_RIDGE)
+    noise = (scaled - left @ right.T)[:, :size][:, ~open_pixels][known[:, :size][:, ~open_pixels]]
+    ridge = max(ridge, float(noise.square().mean() / guess.square().mean().clamp(min=TINY)))
+    filled[columns] = guess + _regress(errors, own, left, ridge)
     return filled
 
 

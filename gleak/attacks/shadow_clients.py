@@ -27,8 +27,8 @@ from gleak.runtime.seeding import torch_stream
 Values = Mapping[str, "torch.Tensor"]
 """By parameter, Shape (V, ...)."""
 PURPOSE = "shadow client {}"
-ORTHOGONAL = 1e-3
-"""Largest inner products of factors, relative to their squares, that rounding leaves."""
+LEADING = 0.5
+"""Share of the power of as many leading singular vectors above which a basis is of these."""
 
 
 def shadow_clients(
@@ -37,8 +37,9 @@ def shadow_clients(
     """Simulate one client for each victim, with images drawn from the prior of natural images.
 
     It has the labels of the best candidate. Its gradient is as long as that of the candidate that
-    fits what was sent, if clients clip. It is sent in the victim's code, or as a product of as low
-    a rank; other parameters have normal noise, of the size that the candidate leaves unexplained.
+    fits what was sent, if clients clip. It is sent in the victim's code, or as an exact product
+    of as low a rank; other parameters have normal noise, of the size that the candidate leaves
+    unexplained.
 
     Args:
         posterior: of V victims of whose updates all values were sent, in no code of intervals.
@@ -65,8 +66,8 @@ def shadow_clients(
     for name, received in problem.observed.items():
         value = fitted[name] * longer[name].sqrt() * rows(drawn[name])
         if name in problem.bases:
-            matrix = value.view_as(received).flatten(2)
-            basis = _basis_alike(matrix, problem.bases[name], received.flatten(2))
+            matrix, own = (each.view_as(received).flatten(2) for each in (value, found[name]))
+            basis = _basis_alike(matrix, problem.bases[name], own)
             bases[name], value = basis[:, None], rows(basis @ (basis.mT @ matrix))
         elif name in problem.cells:
             draws = _drawn(torch.rand, value.shape[1], streams)
@@ -81,18 +82,25 @@ def shadow_clients(
     return replace(observation, update=update, bases=bases), samples.cpu().numpy()
 
 
-def _basis_alike(matrix: torch.Tensor, basis: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
-    """Return a basis of columns for a matrix, of the kind that another one was sent in.
+def _basis_alike(matrix: torch.Tensor, basis: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Return a basis of columns for a matrix, of the kind in which a victim's was sent.
 
-    The factors of that one are orthogonal if its basis was of its leading singular vectors; any
-    other basis is kept. Shape (V, rows, K), for matrices of Shape (V, rows, columns).
+    A basis of leading singular vectors holds most of the power that as many of the victim's hold,
+    as a candidate for its samples tells; any other one is kept.
+
+    Args:
+        matrix: Shape (V, rows, columns).
+        basis: that of the victim; Shape (V, rows, K).
+        own: gradient of the candidate; Shape (V, rows, columns).
+
+    Returns:
+        Shape (V, rows, K).
     """
-    factors = basis.mT @ received
-    products = factors @ factors.mT
-    others = products - products.diagonal(dim1=1, dim2=2).diag_embed()
-    if others.norm() > ORTHOGONAL * products.norm():
-        return basis
-    return torch.linalg.svd(matrix, full_matrices=False).U[..., : basis.shape[2]]
+    count = basis.shape[2]
+    most = torch.linalg.svdvals(own)[:, :count].square().sum(1)
+    is_leading = (basis.mT @ own).square().sum((1, 2)) > LEADING * most
+    leading = torch.linalg.svd(matrix, full_matrices=False).U[..., :count]
+    return torch.where(is_leading[:, None, None], leading, basis)
 
 
 def _drawn(

@@ -170,6 +170,38 @@ def test_rows_that_few_values_leave_open_are_zero() -> None:
     torch.testing.assert_close(found[:5], matrix[:5])
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_matrix_of_lower_rank_is_computed_too(seed: int) -> None:
+    """Two samples of a batch may be equal."""
+    matrix = product(seed, 3, 64, 200)
+    known = torch.rand(matrix.shape, generator=torch.Generator().manual_seed(seed)) < 0.3
+    found = complete(matrix, known, 4, 300)
+    assert (found - matrix).norm() < 1e-3 * matrix.norm()
+
+
+@pytest.mark.parametrize("noise", [0, 1e-3, 1e-2])
+def test_noise_is_not_amplified_in_pixels_of_few_values(noise: float) -> None:
+    stream = torch.Generator().manual_seed(0)
+    images = torch.rand(4, 1, 3, 3, generator=stream)
+    images = torch.nn.functional.interpolate(images, size=(14, 14), mode="bicubic").flatten(1)
+    left = torch.randn(64, 4, generator=stream) * torch.logspace(-2, 0, 64)[:, None]
+    matrix = left @ images
+    known = torch.rand(matrix.shape, generator=stream) < 0.5
+    for column in range(20, 40):
+        known[:, column] = False
+        known[torch.randperm(64, generator=stream)[:3], column] = True
+    sent = matrix + noise * torch.randn(matrix.shape, generator=stream)
+    errors = complete(sent, known, 4, 300, (1, 14, 14)) - matrix
+    assert errors[:, 20:40].norm() < 0.3 * matrix[:, 20:40].norm()
+
+
+def test_what_too_few_values_tell_is_kept() -> None:
+    matrix = product(5, 4, 20, 30)
+    known = torch.zeros_like(matrix, dtype=torch.bool)
+    known[:, :3] = True
+    assert complete(matrix, known, 4, 50)[:, :3].any()
+
+
 def test_rows_and_columns_without_known_values_are_zero() -> None:
     matrix = product(3, 2)
     known = torch.ones_like(matrix, dtype=torch.bool)

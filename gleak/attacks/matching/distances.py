@@ -233,7 +233,8 @@ class ProfileLikelihood(EstimatedScale):
     D is wrong, counts as a parameter in each row, with a K of its own (``row``), and the rest as
     another. A unit whose input is near the kink of a ReLU may be active in place of another, which
     changes a whole row, by much more than noise does, and tells little about the samples: the
-    logarithm bounds what such a row counts, and v is the mean of the others alone.
+    logarithm bounds what such a row counts, and the sums in v are over the other l. (In single
+    precision some 1e-6 of the error of such rows is counted as that of others.)
 
     So neither the defence nor its strength needs to be known, nor whether each parameter has noise
     of its own (`fedcdp`). In nats above the least value: to v is added `ROUNDING`, relative to the

@@ -438,5 +438,8 @@ def _factors(features: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor)
     """
     if sent.all():
         return torch.linalg.lstsq(features.T, gradient.T, driver="gelsd").solution
-    own = sent[..., None] * features.T, (sent * gradient)[..., None]
-    return torch.linalg.lstsq(*own, driver="gelsd").solution[..., 0].T
+    rows = [
+        torch.linalg.lstsq(mask[:, None] * features.T, (mask * row)[:, None], driver="gelsd")
+        for mask, row in zip(sent, gradient, strict=True)
+    ]
+    return torch.cat([row.solution for row in rows], 1)

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from gleak.core.lazy import torch
 
 CONSISTENT = 0.95
-"""Share of neurons at which a sample's activation pattern must equal that of its output gradients.
+"""Share of the neurons that are active for some sample at which a sample's activation pattern must
+equal that of its output gradients.
 
-For two different images of a batch about 0.78 agree. Of completed gradients (`matrix_completion`)
-some pixels are estimates, so that a few neurons differ.
+For two different images of a batch about 0.78 of all neurons agree. Of completed gradients
+(`matrix_completion`) some pixels are estimates, so that a few neurons differ.
 """
 ROUNDING = 1e-4
 """Output gradients smaller than this, relative to their root mean square, count as zeros."""

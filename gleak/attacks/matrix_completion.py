@@ -240,7 +240,7 @@ def complete(
         decay = DECAY if ridge > SMALL_RIDGE else LAST_DECAY
         ridge = max(least, ridge * decay)
     sizes = left.square().sum(0)
-    visible = sizes > torch.finfo(torch.float32).eps * sizes.max()
+    visible = sizes >= torch.finfo(torch.float32).eps * sizes.max()
     left, right = left[:, visible], right[:, visible]
     determined = determined_rows(right, known, LEAST_OF_ROWS)
     if rank > 1 and determined.any():

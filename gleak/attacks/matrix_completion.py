@@ -52,6 +52,9 @@ Rows must be as exact as the zeros of a ReLU that `spear` finds in them; of colu
 is less than that of what `interpolated` fills in.
 """
 
+BLACK = 0.02
+"""Share of the pixels above which those without known values are black, if others lack some."""
+
 LARGEST = 0.5
 """Share of the unknown values of other pixels below the least known one, above which the largest
 values were sent."""
@@ -313,7 +316,8 @@ def interpolated(
     A row of the factor is a mixture of images, so it has their spectrum: the pixels follow from
     the others by the prior of natural images, as far as their known values do not tell them. If the
     largest values were sent, as those of other pixels show, the unknown ones are at most as large
-    as the least of them.
+    as the least of them. So are those of pixels without any, if these are more than chance
+    leaves out: a mask of nonzero values does not have the zeros of black pixels that were sent.
 
     Args:
         left: factor of the rows; Shape (rows, rank).
@@ -333,10 +337,11 @@ def interpolated(
     largest = products.where(~known[:, :size][:, open_pixels].T, 0).amax(1)
     bound = scaled[known].abs().min()
     others = (right[:size][~open_pixels] @ left.T).abs()[~known[:, :size][:, ~open_pixels].T]
-    by_size = len(others) > 0 and bool((others <= bound).double().mean() > LARGEST)
-    factors = (
-        (bound / largest.clamp(min=TINY)).clamp(max=1) if by_size else torch.ones_like(largest)
-    )
+    by_size = bool((others <= bound).double().mean() > LARGEST)
+    silent = ~known[:, :size][:, open_pixels].any(0)
+    is_black = silent & (silent.sum() > BLACK * size)
+    is_bounded = (is_black | by_size) & (len(others) > 0)
+    factors = torch.where(is_bounded, (bound / largest.clamp(min=TINY)).clamp(max=1), 1)
     filled, columns = right.clone(), torch.nonzero(open_pixels)[:, 0]
     guess, own = factors[:, None] * images[columns], known[:, columns].T.double()
     errors = (scaled[:, columns].T - guess @ left.T) * own

@@ -53,7 +53,7 @@ is less than that of what `interpolated` fills in.
 """
 
 BLACK = 0.02
-"""Share of the pixels above which those without known values are black, if others lack some."""
+"""Share of the pixels above which those without known values are black."""
 
 LARGEST = 0.5
 """Share of the unknown values of other pixels below the least known one, above which the largest
@@ -225,6 +225,7 @@ def complete(
     completed, rows = torch.zeros_like(values), enough_rows(known, rank)
     if not rows.any():
         return completed
+    is_by_column = bool((known.all(0) | ~known.any(0)).all())
     known = known[rows]
     largest = values[rows].where(known, 0).abs().amax().clamp(min=torch.finfo(values.dtype).tiny)
     scaled, mask = (values[rows] / largest).where(known, 0).double(), known.double()
@@ -250,7 +251,8 @@ def complete(
         left = left.where(determined[:, None], 0)
     used = left.any(1)
     if shape and used.any():
-        right = interpolated(left[used], right, scaled[used], known[used], shape, least)
+        parts = left[used], right, scaled[used], known[used]
+        right = interpolated(*parts, shape, least, is_by_column)
     completed[rows] = (left @ right.T).to(values) * largest
     return completed
 
@@ -310,6 +312,7 @@ def interpolated(
     known: torch.Tensor,
     shape: tuple[int, ...],
     ridge: float = LEAST_RIDGE,
+    is_by_column: bool = False,
 ) -> torch.Tensor:
     """Fill in the pixels that their known values do not determine, from the others.
 
@@ -327,6 +330,7 @@ def interpolated(
         shape: of an image; its pixels are the first columns.
         ridge: least weight of what the other pixels tell, relative to known values; more if these
             are not fitted exactly.
+        is_by_column: True if whole columns were sent, and others not: this says nothing of sizes.
     """
     size = math.prod(shape)
     open_pixels = ~determined_rows(left, known[:, :size].T, LEAST_OF_COLUMNS)
@@ -340,7 +344,7 @@ def interpolated(
     by_size = bool((others <= bound).double().mean() > LARGEST)
     silent = ~known[:, :size][:, open_pixels].any(0)
     is_black = silent & (silent.sum() > BLACK * size)
-    is_bounded = (is_black | by_size) & (len(others) > 0)
+    is_bounded = (is_black | by_size) & (not is_by_column)
     factors = torch.where(is_bounded, (bound / largest.clamp(min=TINY)).clamp(max=1), 1)
     filled, columns = right.clone(), torch.nonzero(open_pixels)[:, 0]
     guess, own = factors[:, None] * images[columns], known[:, columns].T.double()

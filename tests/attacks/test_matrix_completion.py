@@ -195,12 +195,13 @@ def test_noise_is_not_amplified_in_pixels_of_few_values(noise: float) -> None:
     assert errors[:, 20:40].norm() < 0.3 * matrix[:, 20:40].norm()
 
 
-def test_black_pixels_are_not_filled_in_where_their_zeros_count_as_not_sent() -> None:
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_black_pixels_are_not_filled_in_where_their_zeros_count_as_not_sent(share: float) -> None:
     stream = torch.Generator().manual_seed(0)
     image = torch.rand(1, 1, 14, 14, generator=stream)
     image[..., :5] = 0
-    matrix = torch.randn(40, 1, generator=stream) @ image.flatten(1)
-    known = (torch.rand(matrix.shape, generator=stream) < 0.4) & (matrix != 0)
+    matrix = torch.randn(40, 1, generator=stream).relu() @ image.flatten(1)
+    known = (torch.rand(matrix.shape, generator=stream) < share) & (matrix != 0)
     found = complete(matrix, known, 1, 300, (1, 14, 14))
     assert (found - matrix).norm() < 0.01 * matrix.norm()
 

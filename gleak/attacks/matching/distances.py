@@ -233,8 +233,9 @@ class ProfileLikelihood(EstimatedScale):
     D is wrong, counts as a parameter in each row, with a K of its own (``row``), and the rest as
     another. A unit whose input is near the kink of a ReLU may be active in place of another, which
     changes a whole row, by much more than noise does, and tells little about the samples: the
-    logarithm bounds what such a row counts, and the sums in v are over the other l. (In single
-    precision some 1e-6 of the error of such rows is counted as that of others.)
+    logarithm bounds what such a row counts, and the sums in v are without the rows of the largest
+    errors, a share ``wrong`` of all: not without all rows, which are wrong where the samples are.
+    (In single precision some 1e-6 of the error of rows is counted as that of the rest.)
 
     So neither the defence nor its strength needs to be known, nor whether each parameter has noise
     of its own (`fedcdp`). In nats above the least value: to v is added `ROUNDING`, relative to the
@@ -249,14 +250,26 @@ class ProfileLikelihood(EstimatedScale):
     row: float = parameter(
         20.0, "K of the error of one row in the span of its inputs", source="ours", ge=0
     )
+    wrong: float = parameter(
+        0.1,
+        "share of the rows, of the largest errors, that v is without",
+        source="ours",
+        ge=0,
+        le=1,
+    )
 
     def of_errors(
         self, errors: torch.Tensor, counts: torch.Tensor, of_rows: torch.Tensor
     ) -> torch.Tensor:
         values = counts.sum(0).clamp_min(1)
-        others = (~of_rows).to(errors)
-        mean = (others * errors).sum(0) / (others * counts).sum(0).clamp_min(1)
+        usual = (~self.are_wrong(errors / counts.clamp_min(1), of_rows)).to(errors)
+        mean = (usual * errors).sum(0) / (usual * counts).sum(0).clamp_min(1)
         weights = torch.where(of_rows, counts + self.row, counts + self.shared)
         excess = (errors - counts * mean) / weights.clamp_min(FLOOR) / (mean + ROUNDING)
         own = (weights / 2 * excess.log1p()).sum(0)
         return values / 2 * (1 + mean / ROUNDING).log() + own
+
+    def are_wrong(self, errors: torch.Tensor, of_rows: torch.Tensor) -> torch.Tensor:
+        """Mark the rows of the largest mean squared errors; Shape (E, V)."""
+        bound = errors.detach().where(of_rows, torch.nan).nanquantile(1 - self.wrong, dim=0)
+        return of_rows & (errors > bound)

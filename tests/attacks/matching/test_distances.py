@@ -170,12 +170,16 @@ def test_noise_of_one_parameter_alone_is_likelier_than_the_same_in_all() -> None
     assert gains[0] > gains[1] > 0
 
 
-def test_a_unit_active_by_mistake_does_not_hide_how_well_the_rest_is_explained() -> None:
-    counts, of_rows = torch.tensor([[1.0], [40_000.0]]), torch.tensor([[True], [False]])
-    wrong_unit = torch.tensor([[2.9], [4e-6]])
-    wrong_image = torch.tensor([[0.25], [7e-4]])
-    cost = ProfileLikelihood().of_errors
-    assert cost(wrong_unit, counts, of_rows) < cost(wrong_image, counts, of_rows)
+def test_few_wrong_units_do_not_hide_how_well_the_rest_is_explained_and_all_of_them_do() -> None:
+    counts = torch.tensor([*[1.0] * 10, 40_000.0])[:, None]
+    of_rows = counts == 1
+
+    def cost(wrong: int, error: float, rest: float) -> float:
+        errors = torch.tensor([*[error] * wrong, *[0.0] * (10 - wrong), rest])[:, None]
+        return float(ProfileLikelihood().of_errors(errors, counts, of_rows))
+
+    assert cost(1, 2.9, 4e-6) < cost(1, 0.25, 7e-4)
+    assert cost(10, 2.9, 4e-6) > cost(10, 0.25, 7e-4)
 
 
 def test_a_unit_active_by_mistake_costs_less_than_as_much_noise() -> None:

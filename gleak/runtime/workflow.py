@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
 
-from gleak.core.errors import SpecError, StoppedError
+from gleak.core.errors import GleakError, SpecError, StoppedError
 
 DONE = re.compile(r"^(\d+ of \d+) steps \((\d+)%\) done$")
+LOCKED = "LockException:"
+"""Line that Snakemake prints in a folder where another run has not ended."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Workflow:
             Exit code of Snakemake.
 
         Raises:
+            GleakError: another run in the current folder has not ended, or was killed.
             StoppedError: interrupted; what is done is kept.
         """
         command = [*self.prefix, sys.executable, "-m", "snakemake", "--snakefile"]
@@ -65,9 +68,11 @@ class Workflow:
             if end is not None:
                 end.start()
             assert process.stdout is not None
+            locked = False
             try:
                 for line in process.stdout:
                     log.write(line)
+                    locked |= line.strip() == LOCKED
                     if done := DONE.match(line.strip()):
                         print(f"  {done[2]:>3}%  {done[1]} jobs", flush=True)
             except KeyboardInterrupt:
@@ -77,6 +82,11 @@ class Workflow:
             finally:
                 if end is not None:
                     end.cancel()
+        if locked:
+            raise GleakError(
+                f"{Path.cwd()}: another run of Snakemake has locked this folder; wait until it has "
+                "ended, or if it was killed, run: snakemake --unlock"
+            )
         return process.returncode
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gleak.core.errors import StoppedError
+from gleak.core.errors import GleakError, StoppedError
 from gleak.runtime.workflow import Workflow
 
 MUCH = 300_000
@@ -31,3 +31,18 @@ def test_an_interrupted_run_ends_however_much_it_prints(
     with pytest.raises(StoppedError, match="the same command continues it"):
         workflow.make([tmp_path / "figure.svg"])
     assert len(workflow.log.read_text()) > MUCH
+
+
+def test_a_locked_folder_is_named_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Snakefile").write_text("rule a:\n    output: 'a'\n    shell: 'touch {output}'\n")
+    locks = tmp_path / ".snakemake/locks"
+    locks.mkdir(parents=True)
+    (locks / "0.output.lock").write_text("a\n")
+    monkeypatch.chdir(tmp_path)
+    workflow = Workflow(tmp_path / "Snakefile", ["--cores", "1"], tmp_path / "run.log")
+    with pytest.raises(GleakError, match=rf"{tmp_path}: another run .* snakemake --unlock"):
+        workflow.make([Path("a")])
+    (locks / "0.output.lock").unlink()
+    assert workflow.make([Path("a")]) == 0

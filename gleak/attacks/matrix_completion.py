@@ -228,13 +228,40 @@ def complete(
     is_by_column = bool((known.all(0) | ~known.any(0)).all())
     known = known[rows]
     largest = values[rows].where(known, 0).abs().amax().clamp(min=torch.finfo(values.dtype).tiny)
-    scaled, mask = (values[rows] / largest).where(known, 0).double(), known.double()
-    vectors, _ = leading_directions(scaled, rank)
-    left, right = _balanced(vectors, scaled.T @ vectors)
+    scaled = (values[rows] / largest).where(known, 0).double()
     counts = known.sum(0)
     is_exact = (counts >= rank).sum() > EXACT_SHARE * (counts > 0).sum()
     least = LEAST_RIDGE if is_exact else SMALL_RIDGE
-    ridge = RIDGE
+    left, right = factors_of(scaled, known, rank, alternations, least)
+    determined = determined_rows(right, known, LEAST_OF_ROWS)
+    if rank > 1 and determined.any():
+        left = left.where(determined[:, None], 0)
+    used = left.any(1)
+    if shape and used.any():
+        parts = left[used], right, scaled[used], known[used]
+        right = interpolated(*parts, shape, least, is_by_column)
+    completed[rows] = (left @ right.T).to(values) * largest
+    return completed
+
+
+def factors_of(
+    scaled: torch.Tensor, known: torch.Tensor, rank: int, alternations: int, least: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fit the known values of a matrix by a product of two factors, see `complete`.
+
+    Args:
+        scaled: the known values relative to the largest, others 0; Shape (rows, columns).
+        known: which they are; Shape (rows, columns).
+        rank: of the product, at most; directions that rounding hides are left out.
+        alternations: largest number.
+        least: weight of the ridge at last.
+
+    Returns:
+        Shape (rows, rank) and (columns, rank).
+    """
+    mask, ridge = known.double(), RIDGE
+    vectors, _ = leading_directions(scaled, rank)
+    left, right = _balanced(vectors, scaled.T @ vectors)
     for _ in range(alternations):
         left = _regress(scaled, mask, right, ridge)
         right = _regress(scaled.T, mask.T, left, ridge)
@@ -245,16 +272,7 @@ def complete(
         ridge = max(least, ridge * decay)
     sizes = left.square().sum(0)
     visible = sizes >= torch.finfo(torch.float32).eps * sizes.max()
-    left, right = left[:, visible], right[:, visible]
-    determined = determined_rows(right, known, LEAST_OF_ROWS)
-    if rank > 1 and determined.any():
-        left = left.where(determined[:, None], 0)
-    used = left.any(1)
-    if shape and used.any():
-        parts = left[used], right, scaled[used], known[used]
-        right = interpolated(*parts, shape, least, is_by_column)
-    completed[rows] = (left @ right.T).to(values) * largest
-    return completed
+    return left[:, visible], right[:, visible]
 
 
 def enough_rows(known: torch.Tensor, rank: int) -> torch.Tensor:

@@ -261,6 +261,7 @@ class ProfileLikelihood(EstimatedScale):
     def of_errors(
         self, errors: torch.Tensor, counts: torch.Tensor, of_rows: torch.Tensor
     ) -> torch.Tensor:
+        errors, counts = errors.double(), counts.double()
         values = counts.sum(0).clamp_min(1)
         usual = (~self.are_wrong(errors / counts.clamp_min(1), of_rows)).to(errors)
         mean = (usual * errors).sum(0) / (usual * counts).sum(0).clamp_min(1)

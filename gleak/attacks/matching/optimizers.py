@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, Self
 
 from gleak.core.lazy import torch
@@ -29,6 +29,10 @@ class Evaluation:
     objective: torch.Tensor
     distance: torch.Tensor
     gradient: torch.Tensor
+
+    def precise(self) -> Evaluation:
+        """Return it with objective and distance in double precision."""
+        return replace(self, objective=self.objective.double(), distance=self.distance.double())
 
     def plus(self, other: Evaluation, weight: float) -> Evaluation:
         """Add ``weight`` times another evaluation at the same points."""

@@ -52,7 +52,7 @@ class SearchState:
     @classmethod
     def opened(cls, points: torch.Tensor) -> SearchState:
         """Return the initial state of V victims at these points."""
-        infinite = points.new_full((len(points),), torch.inf)
+        infinite = points.new_full((len(points),), torch.inf, dtype=torch.double)
         none = torch.zeros_like(infinite).long()
         return cls(points.clone(), infinite, infinite.clone(), none, none.clone(), none.bool())
 
@@ -68,7 +68,7 @@ class Attempt:
     """
 
     def __init__(self, victims: int, like: torch.Tensor) -> None:
-        self.first = like.new_full((victims,), torch.inf)
+        self.first = like.new_full((victims,), torch.inf, dtype=torch.double)
         self.best = self.first.clone()
         self.idle = like.new_zeros(victims).long()
 
@@ -198,7 +198,7 @@ class Search:
 
     def _evaluate(self) -> None:
         """Evaluate the objective; update counters and best points; stop victims that are done."""
-        found, best = self.problem.evaluate(self.points), self.best
+        found, best = self.problem.evaluate(self.points).precise(), self.best
         self.evaluated.copy_(self.running)
         for name, value in vars(self.evaluation).items():
             value.copy_(getattr(found, name))

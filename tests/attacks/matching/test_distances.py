@@ -182,6 +182,13 @@ def test_few_wrong_units_do_not_hide_how_well_the_rest_is_explained_and_all_of_t
     assert cost(10, 2.9, 4e-6) > cost(10, 0.25, 7e-4)
 
 
+def test_less_than_a_nat_is_told_in_the_likelihood_of_millions_of_values() -> None:
+    counts, of_rows = torch.tensor([[3e6]]), torch.tensor([[False]])
+    costs = [ProfileLikelihood().of_errors(e * counts, counts, of_rows) for e in (0.9, 0.9 + 4e-7)]
+    expected = 1.5e6 * 4e-7 / 0.9
+    assert float(costs[1] - costs[0]) == pytest.approx(expected, rel=0.2)
+
+
 def test_a_unit_active_by_mistake_costs_less_than_as_much_noise() -> None:
     """And one of ten units less than all ten, each as wrong."""
     inputs, slopes = double(1, 1, 200, seed=1), double(1, 1, 10, seed=2)

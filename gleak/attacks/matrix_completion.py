@@ -53,14 +53,17 @@ is less than that of what `interpolated` fills in.
 """
 
 BLACK = 0.02
-"""Share of the pixels above which those without known values are black."""
+"""Share of the pixels by which those without known values exceed what chance leaves out, to be
+black."""
+DEVIATIONS = 3.0
+"""Standard deviations of the number that chance leaves out, which are added to it."""
 
 LARGEST = 0.5
 """Share of the unknown values of other pixels below the least known one, above which the largest
 values were sent."""
 
 UNMIXING = ("spear", "cpa_edges")
-"""Attacks that separate the samples of a batch; the first finds none in completions with errors."""
+"""Attacks that separate the samples of a batch; the first finds few in completions with errors."""
 
 TINY = 1e-30
 
@@ -213,7 +216,8 @@ def complete(
     ridge as in Hastie et al. 2015). The ridge decreases: the large singular values are fitted
     first, and the start, the singular vectors of the known values, matters less. At last it is so
     small that a matrix that its values determine is exact. Rows that they do not determine are
-    zero, unless the rank is 1, as are columns without known values unless `interpolated`.
+    zero, unless the rank is 1 or there are no others, as are columns without known values unless
+    `interpolated`.
 
     Args:
         values: Shape (rows, columns).
@@ -361,7 +365,7 @@ def interpolated(
     others = (right[:size][~open_pixels] @ left.T).abs()[~known[:, :size][:, ~open_pixels].T]
     by_size = bool((others <= bound).double().mean() > LARGEST)
     silent = ~known[:, :size][:, open_pixels].any(0)
-    is_black = silent & (silent.sum() > BLACK * size)
+    is_black = silent & leaves_out_zeros(scaled[:, :size], known[:, :size])
     is_bounded = (is_black | by_size) & (not is_by_column)
     factors = torch.where(is_bounded, (bound / largest.clamp(min=TINY)).clamp(max=1), 1)
     filled, columns = right.clone(), torch.nonzero(open_pixels)[:, 0]
@@ -371,6 +375,23 @@ def interpolated(
     ridge = max(ridge, float(noise.square().mean() / guess.square().mean().clamp(min=TINY)))
     filled[columns] = guess + _regress(errors, own, left, ridge)
     return filled
+
+
+def leaves_out_zeros(scaled: torch.Tensor, known: torch.Tensor) -> bool:
+    """Return True if more columns are without known values than chance leaves out, and none is 0.
+
+    Chance takes a share of each row. Then a mask of nonzero values takes the place of that of what
+    was sent.
+
+    Args:
+        scaled: the known values, others 0; Shape (rows, columns).
+        known: which they are; Shape (rows, columns).
+    """
+    by_chance = (1 - known.double().mean(1)).prod()
+    deviation = (by_chance * (1 - by_chance) / known.shape[1]).sqrt()
+    silent = (~known.any(0)).double().mean()
+    is_rare = silent <= by_chance + DEVIATIONS * deviation + BLACK
+    return not bool(is_rare | (scaled[known] == 0).any())
 
 
 def determines(values: torch.Tensor, known: torch.Tensor, rank: int, enough: float) -> bool:

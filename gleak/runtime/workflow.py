@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -83,9 +84,10 @@ class Workflow:
                 if end is not None:
                     end.cancel()
         if locked:
+            unlock = ["snakemake", "--snakefile", str(self.snakefile), *self.options, "--unlock"]
             raise GleakError(
                 f"{Path.cwd()}: another run of Snakemake has locked this folder; wait until it has "
-                "ended, or if it was killed, run: snakemake --unlock"
+                f"ended, or if it was killed, run: {shlex.join(unlock)}"
             )
         return process.returncode
 

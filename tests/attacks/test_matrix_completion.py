@@ -206,6 +206,18 @@ def test_black_pixels_are_not_filled_in_where_their_zeros_count_as_not_sent(shar
     assert (found - matrix).norm() < 0.01 * matrix.norm()
 
 
+@pytest.mark.parametrize("hides_zeros", [False, True])
+def test_pixels_that_chance_leaves_out_are_filled_in(hides_zeros: bool) -> None:
+    stream = torch.Generator().manual_seed(0)
+    image = 0.2 + 0.6 * torch.rand(1, 1, 3, 3, generator=stream)
+    image = torch.nn.functional.interpolate(image, size=(14, 14), mode="bicubic")
+    matrix = torch.randn(60, 1, generator=stream).relu() @ image.flatten(1)
+    known = torch.rand(matrix.shape, generator=stream) < 0.08
+    assert (~known[matrix.any(1)].any(0)).double().mean() > 0.05
+    found = complete(matrix, known & (matrix != 0) if hides_zeros else known, 1, 300, (1, 14, 14))
+    assert (found - matrix).norm() < 0.05 * matrix.norm()
+
+
 def test_what_too_few_values_tell_is_kept() -> None:
     matrix = product(5, 4, 20, 30)
     known = torch.zeros_like(matrix, dtype=torch.bool)

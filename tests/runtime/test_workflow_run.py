@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,16 +35,18 @@ def test_an_interrupted_run_ends_however_much_it_prints(
     assert len(workflow.log.read_text()) > MUCH
 
 
-def test_a_locked_folder_is_named_with_the_way_out(
+def test_a_locked_folder_is_named_with_the_command_that_unlocks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "Snakefile").write_text("rule a:\n    output: 'a'\n    shell: 'touch {output}'\n")
-    locks = tmp_path / ".snakemake/locks"
+    snakefile, folder = tmp_path / "Snakefile", tmp_path / "folder"
+    snakefile.write_text("rule a:\n    output: 'a'\n    shell: 'touch {output}'\n")
+    locks = folder / ".snakemake/locks"
     locks.mkdir(parents=True)
     (locks / "0.output.lock").write_text("a\n")
-    monkeypatch.chdir(tmp_path)
-    workflow = Workflow(tmp_path / "Snakefile", ["--cores", "1"], tmp_path / "run.log")
-    with pytest.raises(GleakError, match=rf"{tmp_path}: another run .* snakemake --unlock"):
+    monkeypatch.chdir(folder)
+    workflow = Workflow(snakefile, ["--cores", "1"], tmp_path / "run.log")
+    with pytest.raises(GleakError, match=f"{folder}: another run of Snakemake") as found:
         workflow.make([Path("a")])
-    (locks / "0.output.lock").unlink()
+    words = shlex.split(str(found.value).rpartition("run: ")[2])
+    subprocess.run([sys.executable, "-m", *words], check=True)
     assert workflow.make([Path("a")]) == 0

@@ -234,8 +234,9 @@ class ProfileLikelihood(EstimatedScale):
     another. A unit whose input is near the kink of a ReLU may be active in place of another, which
     changes a whole row, by much more than noise does, and tells little about the samples: the
     logarithm bounds what such a row counts, and the sums in v are without the rows of the largest
-    errors, a share ``wrong`` of all: not without all rows, which are wrong where the samples are.
-    (In single precision some 1e-6 of the error of rows is counted as that of the rest.)
+    errors, a share ``wrong`` of those with any. All rows are wrong where the samples are, and then
+    count in v. (Some 1e-6 of the error of rows, `gleak.attacks.matching.pieces.RIDGE`, is counted
+    as that of the rest.)
 
     So neither the defence nor its strength needs to be known, nor whether each parameter has noise
     of its own (`fedcdp`). In nats above the least value: to v is added `ROUNDING`, relative to the
@@ -252,7 +253,7 @@ class ProfileLikelihood(EstimatedScale):
     )
     wrong: float = parameter(
         0.1,
-        "share of the rows, of the largest errors, that v is without",
+        "share of the rows with errors, of the largest, that v is without",
         source="ours",
         ge=0,
         le=1,
@@ -271,6 +272,7 @@ class ProfileLikelihood(EstimatedScale):
         return values / 2 * (1 + mean / ROUNDING).log() + own
 
     def are_wrong(self, errors: torch.Tensor, of_rows: torch.Tensor) -> torch.Tensor:
-        """Mark the rows of the largest mean squared errors; Shape (E, V)."""
-        bound = errors.detach().where(of_rows, torch.nan).nanquantile(1 - self.wrong, dim=0)
+        """Mark the rows of the largest mean squared errors, of those with any; Shape (E, V)."""
+        known = errors.detach().where(of_rows & (errors > 0), torch.nan)
+        bound = known.nanquantile(1 - self.wrong, dim=0)
         return of_rows & (errors > bound)

@@ -381,8 +381,8 @@ def labels_of_samples(
 
     The gradient of its weight is c / N sum_i (p_i - e_i) h_i^T over samples i, with the inputs h_i
     of the layer, the probabilities p_i and an unknown scale c. The factors of h_i are found by
-    least squares, of each class from the values that were sent; the label is that for which
-    p_i - e_i has the nearest direction.
+    least squares, of each class from the values that were sent, and are zero for classes without
+    any; the label is that for which p_i - e_i has the nearest direction.
 
     Args:
         observation: of V victims.

@@ -18,7 +18,7 @@ from gleak.core.spec import parameter
 DECREASE, CURVATURE = 1e-4, 0.9
 """Shares of the first slope: that a step's mean slope has at least, and its last one at most."""
 ROUNDING = 10
-"""Rise of the objective that counts as rounding, in units of its own precision."""
+"""Rise of the objective that counts as rounding, in units of the precision of the points."""
 TRIES = 20
 """Most steps tried along a direction."""
 EXTENSION = 10

@@ -170,12 +170,15 @@ def test_noise_of_one_parameter_alone_is_likelier_than_the_same_in_all() -> None
     assert gains[0] > gains[1] > 0
 
 
-def test_few_wrong_units_do_not_hide_how_well_the_rest_is_explained_and_all_of_them_do() -> None:
-    counts = torch.tensor([*[1.0] * 10, 40_000.0])[:, None]
+@pytest.mark.parametrize("silent", [0, 190])
+def test_few_wrong_units_do_not_hide_how_well_the_rest_is_explained_and_all_do(silent: int) -> None:
+    """Units without gradients do not count as explained ones."""
+    counts = torch.tensor([*[1.0] * (10 + silent), 40_000.0])[:, None]
     of_rows = counts == 1
 
     def cost(wrong: int, error: float, rest: float) -> float:
-        errors = torch.tensor([*[error] * wrong, *[0.0] * (10 - wrong), rest])[:, None]
+        rows = [*[error] * wrong, *[1e-9] * (10 - wrong), *[0.0] * silent]
+        errors = torch.tensor([*rows, rest])[:, None]
         return float(ProfileLikelihood().of_errors(errors, counts, of_rows))
 
     assert cost(1, 2.9, 4e-6) < cost(1, 0.25, 7e-4)

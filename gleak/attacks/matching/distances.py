@@ -252,7 +252,7 @@ class ProfileLikelihood(EstimatedScale):
         20.0, "K of the error of one row in the span of its inputs", source="ours", ge=0
     )
     wrong: float = parameter(
-        0.1,
+        0.2,
         "share of the rows with errors, of the largest, that v is without",
         source="ours",
         ge=0,

@@ -262,8 +262,8 @@ class Best(AttackSpec):
         """Return the victims with a batch of images of which noise or rounding hides too much.
 
         So do products of low rank with fewer values than the images have. Shape (W), indices. Of
-        signs, or a part of the values, what is recovered of images of the prior tells
-        little about natural ones.
+        signs, or a part of the values, what is recovered of images of the prior tells little about
+        natural ones.
         """
         posterior, observation = candidates.posterior, candidates.posterior.observation
         problem, protocol = posterior.problem, observation.protocol

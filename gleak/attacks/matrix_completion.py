@@ -52,11 +52,9 @@ Rows must be as exact as the zeros of a ReLU that `spear` finds in them; of colu
 is less than that of what `interpolated` fills in.
 """
 
-BLACK = 0.02
-"""Share of the pixels by which those without known values exceed what chance leaves out, to be
-black."""
-DEVIATIONS = 3.0
-"""Standard deviations of the number that chance leaves out, which are added to it."""
+BLACK, DEVIATIONS = 0.02, 3.0
+"""Pixels without known values are black if they are more than chance leaves out, by this share of
+all pixels and so many standard deviations of what chance leaves out."""
 
 LARGEST = 0.5
 """Share of the unknown values of other pixels below the least known one, above which the largest
@@ -378,10 +376,10 @@ def interpolated(
 
 
 def leaves_out_zeros(scaled: torch.Tensor, known: torch.Tensor) -> bool:
-    """Return True if more columns are without known values than chance leaves out, and none is 0.
+    """Return True if the known values are those that are not zero of what was sent.
 
-    Chance takes a share of each row. Then a mask of nonzero values takes the place of that of what
-    was sent.
+    Then no known value is zero, and more columns are without known values than chance leaves out,
+    which takes of each row the share that is known of it.
 
     Args:
         scaled: the known values, others 0; Shape (rows, columns).

@@ -30,8 +30,8 @@ class Evaluation:
     distance: torch.Tensor
     gradient: torch.Tensor
 
-    def precise(self) -> Evaluation:
-        """Return it with objective and distance in double precision."""
+    def in_double_precision(self) -> Evaluation:
+        """Return it with objective and distance in double precision, and the same gradient."""
         return replace(self, objective=self.objective.double(), distance=self.distance.double())
 
     def plus(self, other: Evaluation, weight: float) -> Evaluation:

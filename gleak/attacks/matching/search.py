@@ -198,7 +198,7 @@ class Search:
 
     def _evaluate(self) -> None:
         """Evaluate the objective; update counters and best points; stop victims that are done."""
-        found, best = self.problem.evaluate(self.points).precise(), self.best
+        found, best = self.problem.evaluate(self.points).in_double_precision(), self.best
         self.evaluated.copy_(self.running)
         for name, value in vars(self.evaluation).items():
             value.copy_(getattr(found, name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,55 +13,32 @@ from pydantic import model_validator
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attacker import SearchCost
 from gleak.attacks.base import AttackSpec, AttackSummary
+from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.first_layer import Aono, DenseFirstAttack
-from gleak.attacks.matching.pieces import sent_gram
+from gleak.attacks.next_layer import NextLayer, weight_behind
 from gleak.attacks.observation import Observation
-from gleak.attacks.unmixing.mixtures import leading_directions
+from gleak.attacks.unmixing.low_rank_completion import (
+    LEAST_OF_COLUMNS,
+    complete,
+    determined_rows,
+    determines,
+    leaves_out_zeros,
+    regress,
+)
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.lazy import torch
-from gleak.core.registry import nested, parse, register
+from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
-from gleak.data.natural_images import ImagePrior
 from gleak.models.base import ModelSpec
 from gleak.models.layer_search import layer_of_samples
 
 ENOUGH = 1.5
 """Values sent, as a multiple of those that the factors have, above which they are determined."""
-RIDGE, DECAY, SMALL_RIDGE = 1.0, 0.93, 1e-6
-"""Weight of the ridge at first, its factor after each alternation, and the weight at which the
-factors are near their end.
-
-Relative to the largest known value. Chosen on training images of MNIST and CIFAR-10
-(docs/results/masks.md).
-"""
-LAST_DECAY, LEAST_RIDGE = 0.5, 1e-11
-"""Factor of the ridge below `SMALL_RIDGE`, and its least weight."""
-EXACT_SHARE = 0.75
-"""Share of the columns with known values that must have enough, or the ridge stays larger.
-
-Otherwise the factor of the rows is not exact, and columns of few values would be fitted to its
-errors.
-"""
-LEAST_OF_ROWS, LEAST_OF_COLUMNS = 1e-4, 1e-9
-"""Least eigenvalues of the normal matrices of rows and columns that are determined.
-
-Rows must be as exact as the zeros of a ReLU that `spear` finds in them; of columns an error of 1e-3
-is less than that of what `interpolated` fills in.
-"""
-
-BLACK, DEVIATIONS = 0.02, 3.0
-"""Pixels without known values are black if they are more than chance leaves out, by this share of
-all pixels and so many standard deviations of what chance leaves out."""
-
-LARGEST = 0.5
-"""Share of the unknown values of other pixels below the least known one, above which the largest
-values were sent."""
-
-UNMIXING = ("spear", "cpa_edges")
-"""Attacks that separate the samples of a batch; the first finds few in completions with errors."""
-
+BY_SIZE, SLACK = 0.99, 1e-3
+"""Share of the values not sent that are at most the least one sent, up to a relative error, above
+which the largest values were sent."""
 TINY = 1e-30
 
 
@@ -74,11 +50,16 @@ class MatrixCompletion(DenseFirstAttack):
     (see `gleak.attacks.unmixing.mixtures.Mixture`). The values sent in a sparsified update (`topk`,
     `threshold`, `random_mask`) determine the others if they are several times as many as the
     N (neurons + features) values of A and X. The matrix is completed by alternating least squares
-    (`complete`), and ``attack`` is run on the result. A neuron that the values sent of it do not
-    determine counts as inactive in a batch; such a pixel follows from the others by a prior of
-    images (`interpolated`), and so does one whose column a defence has set to zero (`soteria`).
-    Rounded and noisy values are fitted as they are. A victim has converged if ``attack`` has, and
-    the values sent determine every feature (`determines`).
+    (`gleak.attacks.unmixing.low_rank_completion`), and ``attack`` is run on the result. A neuron
+    that the values sent of it do not determine counts as inactive in a batch; such a pixel follows
+    from the others by a prior of images, and so does one whose column a defence has set to zero
+    (`soteria`). Rounded and noisy values are fitted as they are.
+
+    If a ReLU and another dense layer follow, and the completion is exact, that layer makes the
+    samples exact, too (`gleak.attacks.next_layer`): its weight tells the derivatives of each
+    sample, and its gradient the activations, by which pixels follow that the first layer's gradient
+    leaves open. A victim has converged if ``attack`` has, and the values sent determine every
+    feature (`determines`).
     """
 
     source = "ours; matrix completion by Jain et al. 2013 and Hastie et al. 2015"
@@ -110,6 +91,11 @@ class MatrixCompletion(DenseFirstAttack):
         super().check_network(network, shape, classes, client)
         self.attack.check_network(network, shape, classes, client)
 
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        """Return what the attack reads, and the weight that takes the layer's activations."""
+        own, behind = super().reads(model, input_shape), weight_behind(model, input_shape)
+        return own | {behind} if own and behind else own
+
     def summary(self) -> AttackSummary:
         return self.attack.summary()
 
@@ -121,22 +107,25 @@ class MatrixCompletion(DenseFirstAttack):
         self.attack.rehearse(self._briefly.completed(observation))
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        result = self.attack.reconstruct(self.completed(observation))
-        return replace(result, converged=result.converged & determined_victims(observation))
+        completed = self.completed(observation)
+        result = self.attack.reconstruct(completed)
+        return replace(
+            result,
+            inputs=refined(observation, completed, result.inputs),
+            converged=result.converged & determined_victims(observation),
+        )
 
     def proposals(self, observation: Observation, evaluations: int) -> Sequence[AttackSpec]:
         """Return it for one sample as it is, and for a batch with attacks that separate samples."""
         self.check_observation(observation)
         if is_whole(observation):
             raise IncompatibleError("needs values that were not sent")
-        if observation.batch_size == 1:
-            return [self]
-        completed, suiting = self._briefly.completed(observation), list[AttackSpec]()
-        for attack in (parse("attack", name) for name in UNMIXING):
+        if observation.batch_size > 1:
+            separating = self.model_copy(update={"attack": CPAEdges()})
             with suppress(IncompatibleError):
-                attack.check_observation(completed)
-                suiting.append(self.model_copy(update={"attack": attack}))
-        return suiting or [self]
+                separating.attack.check_observation(self._briefly.completed(observation))
+                return [separating]
+        return [self]
 
     @property
     def _briefly(self) -> Self:
@@ -177,6 +166,98 @@ def determined_victims(observation: Observation) -> np.ndarray:
     return determined.view(known.shape[:2]).all(1).numpy()
 
 
+def refined(observation: Observation, completed: Observation, inputs: np.ndarray) -> np.ndarray:
+    """Compute samples from their approximations and what the next layer tells of them.
+
+    See `gleak.attacks.next_layer`. Of victims whose samples' derivatives are not exact they are
+    returned as they are; Shape (V, N, ...).
+
+    Args:
+        observation: what was sent.
+        completed: the observation with all values of the layer's gradients.
+        inputs: approximate samples.
+    """
+    if is_whole(observation):
+        return inputs
+    found = inputs.copy()
+    for row, samples in enumerate(inputs):
+        victim = observation.of_victim(row)
+        if layer := NextLayer.of(victim):
+            whole = layer_gradient(completed.of_victim(row), layer.first.name)[0][0, 0].double()
+            sent, known = (one[0, 0] for one in layer_gradient(victim, layer.first.name))
+            flat = torch.from_numpy(samples).to(whole).flatten(1)
+            exact = _refined(layer, whole, sent.double(), known, flat)
+            found[row] = exact.clamp(0, 1).reshape(samples.shape).float().cpu().numpy()
+    return found
+
+
+def _refined(
+    layer: NextLayer,
+    whole: torch.Tensor,
+    sent: torch.Tensor,
+    known: torch.Tensor,
+    samples: torch.Tensor,
+) -> torch.Tensor:
+    """Refine one victim's samples, Shape (N, F), see `refined`; (neurons, F + 1) are gradients."""
+    scaling, told, some = layer.first.scaling, whole.any(1), known.any(0)
+    taken = torch.nn.functional.pad(scaling.of_samples(samples), (0, 1), value=1)
+    whole = whole.where(some, 0)
+    derivatives = layer.separated(whole, whole @ torch.linalg.pinv(taken.where(some, 0)))
+    if derivatives is None:
+        return samples
+    known = known & told[:, None]
+    sent = sent.where(known, 0)
+    determined = determined_rows(derivatives.slopes, known.T, LEAST_OF_COLUMNS)
+    if not determined[-1]:
+        return samples
+    values, columns = torch.zeros_like(taken), sent.T[determined]
+    mask = known.T[determined].double()
+    values[:, determined] = regress(columns, mask, derivatives.slopes, TINY).T
+    derivatives, taken = derivatives.scaled(values[:, -1]), values / values[:, -1:]
+    missing, sent, known = ~determined[:-1], sent[:, :-1], known[:, :-1]
+    exact = samples.where(missing, scaling.samples_of(taken[:, :-1]))
+    if not missing.any() or missing.all() or layer.first.observation.modality != "image":
+        return exact
+    most = missing.double().expand_as(exact)
+    if not scaling.offset.any() and (scaling.gain > 0).all():
+        inputs = scaling.of_samples(exact)
+        bound = _largest(derivatives.slopes[told], inputs, sent[told], known[told], missing)
+        most = (bound / scaling.gain.to(bound)).minimum(most)
+    return layer.filled_in(exact, derivatives, most, sent, known)
+
+
+def _largest(
+    slopes: torch.Tensor,
+    inputs: torch.Tensor,
+    sent: torch.Tensor,
+    known: torch.Tensor,
+    missing: torch.Tensor,
+) -> torch.Tensor:
+    """Return bounds of missing inputs of the layer, which are not negative; Shape (N, F).
+
+    If the largest values of the gradient were sent, as those of the other inputs show, the others
+    are at most the least of them, and so are those of black pixels (`leaves_out_zeros`). A neuron
+    at which the derivatives of all samples have one sign bounds each sample's input.
+
+    Args:
+        slopes: derivatives at the neurons; Shape (neurons, N).
+        inputs: Shape (N, F).
+        sent: gradient of the weight, zero where not sent; Shape (neurons, F).
+        known: which values of it were sent; Shape (neurons, F).
+        missing: Shape (F).
+    """
+    least = sent[known].abs().min()
+    is_smaller = (slopes @ inputs).abs() <= (1 + SLACK) * least
+    others = is_smaller[~known & ~missing].double()
+    is_bounded = missing & bool(others.mean() > BY_SIZE)
+    if leaves_out_zeros(sent, known) and not (known.all(0) | ~known.any(0)).all():
+        is_bounded |= missing & ~known.any(0)
+    alike = slopes.abs().sum(1) <= (1 + SLACK) * slopes.sum(1).abs()
+    sizes, unknown = slopes[alike].abs().T, ~known[alike]
+    largest = torch.stack([(one[:, None] * unknown).amax(0) for one in sizes])
+    return (least / largest.clamp(min=TINY)).where(is_bounded, torch.inf)
+
+
 def _matrices(
     observation: Observation, values: torch.Tensor, known: torch.Tensor
 ) -> tuple[int, Iterable[tuple[torch.Tensor, torch.Tensor]]]:
@@ -198,238 +279,3 @@ def layer_gradient(observation: Observation, layer: str) -> tuple[torch.Tensor, 
     bias_mask = observation.sent.get(f"{layer}.bias", torch.ones_like(bias))
     known = torch.cat([weight_mask, bias_mask[..., None]], -1).bool()
     return torch.cat([weight, bias[..., None]], -1), known
-
-
-def complete(
-    values: torch.Tensor,
-    known: torch.Tensor,
-    rank: int,
-    alternations: int,
-    shape: tuple[int, ...] = (),
-) -> torch.Tensor:
-    """Estimate a matrix from its known values by alternating least squares.
-
-    They are fitted by a product of two factors. In turn, each factor is computed by ridge
-    regression from the other (Jain, Netrapalli and Sanghavi 2013, without their sampling of values;
-    ridge as in Hastie et al. 2015). The ridge decreases: the large singular values are fitted
-    first, and the start, the singular vectors of the known values, matters less. At last it is so
-    small that a matrix that its values determine is exact. Rows that they do not determine are
-    zero, unless the rank is 1 or there are no others, as are columns without known values unless
-    `interpolated`.
-
-    Args:
-        values: Shape (rows, columns).
-        known: which of them are known.
-        rank: of the product.
-        alternations: largest number; fewer if the known values are fitted.
-        shape: (C, H, W) if the first columns are the pixels of images; empty: they are none.
-    """
-    completed, rows = torch.zeros_like(values), enough_rows(known, rank)
-    if not rows.any():
-        return completed
-    is_by_column = bool((known.all(0) | ~known.any(0)).all())
-    known = known[rows]
-    largest = values[rows].where(known, 0).abs().amax().clamp(min=torch.finfo(values.dtype).tiny)
-    scaled = (values[rows] / largest).where(known, 0).double()
-    counts = known.sum(0)
-    is_exact = (counts >= rank).sum() > EXACT_SHARE * (counts > 0).sum()
-    least = LEAST_RIDGE if is_exact else SMALL_RIDGE
-    left, right = factors_of(scaled, known, rank, alternations, least)
-    determined = determined_rows(right, known, LEAST_OF_ROWS)
-    if rank > 1 and determined.any():
-        left = left.where(determined[:, None], 0)
-    used = left.any(1)
-    if shape and used.any():
-        parts = left[used], right, scaled[used], known[used]
-        right = interpolated(*parts, shape, least, is_by_column)
-    completed[rows] = (left @ right.T).to(values) * largest
-    return completed
-
-
-def factors_of(
-    scaled: torch.Tensor, known: torch.Tensor, rank: int, alternations: int, least: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Fit the known values of a matrix by a product of two factors, see `complete`.
-
-    Args:
-        scaled: the known values relative to the largest, others 0; Shape (rows, columns).
-        known: which they are; Shape (rows, columns).
-        rank: of the product, at most; directions that rounding hides are left out.
-        alternations: largest number.
-        least: weight of the ridge at last.
-
-    Returns:
-        Shape (rows, rank) and (columns, rank).
-    """
-    mask, ridge = known.double(), RIDGE
-    vectors, _ = leading_directions(scaled, rank)
-    left, right = _balanced(vectors, scaled.T @ vectors)
-    for _ in range(alternations):
-        left = _regress(scaled, mask, right, ridge)
-        right = _regress(scaled.T, mask.T, left, ridge)
-        left, right = _balanced(left, right)
-        if ridge <= SMALL_RIDGE and _fits(scaled, mask, left, right):
-            break
-        decay = DECAY if ridge > SMALL_RIDGE else LAST_DECAY
-        ridge = max(least, ridge * decay)
-    sizes = left.square().sum(0)
-    visible = sizes >= torch.finfo(torch.float32).eps * sizes.max()
-    return left[:, visible], right[:, visible]
-
-
-def enough_rows(known: torch.Tensor, rank: int) -> torch.Tensor:
-    """Mark rows with ``rank`` known values in columns with as many in such rows.
-
-    Others depend on the ridge alone. If there are none, all rows with known values are marked.
-
-    Args:
-        known: Shape (rows, columns).
-        rank: of the matrix.
-
-    Returns:
-        Shape (rows).
-    """
-    rows, known_rows = torch.zeros_like(known[:, 0]), known.any(1)
-    kept = known_rows
-    while not kept.equal(rows):
-        rows = kept
-        columns = (known & rows[:, None]).sum(0) >= rank
-        kept = rows & ((known & columns).sum(1) >= rank)
-    return rows if rows.any() else known_rows
-
-
-def determined_rows(factor: torch.Tensor, known: torch.Tensor, least: float) -> torch.Tensor:
-    """Mark the rows of a matrix whose known values determine the rows of its left factor.
-
-    Args:
-        factor: the right one; Shape (columns, rank).
-        known: Shape (rows, columns).
-        least: eigenvalue of the normal matrix of a row, for orthonormal columns of the factor: the
-            variance of rounding errors is divided by it.
-
-    Returns:
-        Shape (rows).
-    """
-    basis = torch.linalg.qr(factor).Q
-    normal = sent_gram(basis.T[None], known.double()[None])[0]
-    return torch.linalg.eigvalsh(normal)[:, 0] > least
-
-
-def _fits(
-    scaled: torch.Tensor, mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor
-) -> bool:
-    """Return True if a product has the known values up to the rounding of single precision."""
-    errors = (left @ right.T - scaled) * mask
-    return bool(
-        errors.square().sum() <= torch.finfo(torch.float32).eps ** 2 * scaled.square().sum()
-    )
-
-
-def interpolated(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    scaled: torch.Tensor,
-    known: torch.Tensor,
-    shape: tuple[int, ...],
-    ridge: float = LEAST_RIDGE,
-    is_by_column: bool = False,
-) -> torch.Tensor:
-    """Fill in the pixels that their known values do not determine, from the others.
-
-    A row of the factor is a mixture of images, so it has their spectrum: the pixels follow from
-    the others by the prior of natural images, as far as their known values do not tell them. If the
-    largest values were sent, as those of other pixels show, the unknown ones are at most as large
-    as the least of them. So are those of pixels without any, if these are more than chance
-    leaves out: a mask of nonzero values does not have the zeros of black pixels that were sent.
-
-    Args:
-        left: factor of the rows; Shape (rows, rank).
-        right: factor of the columns; Shape (columns, rank).
-        scaled: the known values, others 0; Shape (rows, columns).
-        known: which they are; Shape (rows, columns).
-        shape: of an image; its pixels are the first columns.
-        ridge: least weight of what the other pixels tell, relative to known values; more if these
-            are not fitted exactly.
-        is_by_column: True if whole columns were sent, and others not: this says nothing of sizes.
-    """
-    size = math.prod(shape)
-    open_pixels = ~determined_rows(left, known[:, :size].T, LEAST_OF_COLUMNS)
-    if not open_pixels.any() or open_pixels.all():
-        return right
-    images = ImagePrior.natural(shape, right).interpolated(right[:size].T, open_pixels).T
-    products = (images[open_pixels] @ left.T).abs()
-    largest = products.where(~known[:, :size][:, open_pixels].T, 0).amax(1)
-    bound = scaled[known].abs().min()
-    others = (right[:size][~open_pixels] @ left.T).abs()[~known[:, :size][:, ~open_pixels].T]
-    by_size = bool((others <= bound).double().mean() > LARGEST)
-    silent = ~known[:, :size][:, open_pixels].any(0)
-    is_black = silent & leaves_out_zeros(scaled[:, :size], known[:, :size])
-    is_bounded = (is_black | by_size) & (not is_by_column)
-    factors = torch.where(is_bounded, (bound / largest.clamp(min=TINY)).clamp(max=1), 1)
-    filled, columns = right.clone(), torch.nonzero(open_pixels)[:, 0]
-    guess, own = factors[:, None] * images[columns], known[:, columns].T.double()
-    errors = (scaled[:, columns].T - guess @ left.T) * own
-    noise = (scaled - left @ right.T)[:, :size][:, ~open_pixels][known[:, :size][:, ~open_pixels]]
-    ridge = max(ridge, float(noise.square().mean() / guess.square().mean().clamp(min=TINY)))
-    filled[columns] = guess + _regress(errors, own, left, ridge)
-    return filled
-
-
-def leaves_out_zeros(scaled: torch.Tensor, known: torch.Tensor) -> bool:
-    """Return True if the known values are those that are not zero of what was sent.
-
-    Then no known value is zero, and more columns are without known values than chance leaves out,
-    which takes of each row the share that is known of it.
-
-    Args:
-        scaled: the known values, others 0; Shape (rows, columns).
-        known: which they are; Shape (rows, columns).
-    """
-    by_chance = (1 - known.double().mean(1)).prod()
-    deviation = (by_chance * (1 - by_chance) / known.shape[1]).sqrt()
-    silent = (~known.any(0)).double().mean()
-    is_rare = silent <= by_chance + DEVIATIONS * deviation + BLACK
-    return not bool(is_rare | (scaled[known] == 0).any())
-
-
-def determines(values: torch.Tensor, known: torch.Tensor, rank: int, enough: float) -> bool:
-    """Return True if the known values determine the others of every column.
-
-    A row gives the factor of the rows as many equations as it has known values, and takes ``rank``
-    of them for its own factor; a row of zeros gives none. Of the rows that are left, every column
-    needs ``rank`` values, all columns need ``enough`` times the values of both factors, and nonzero
-    values must connect all of them: the scales of two parts without a common row are independent.
-    """
-    if known.all():
-        return True
-    nonzero = (values != 0) & known
-    rows = nonzero.any(1) & (known.sum(1) > rank)
-    used, links = known[rows], nonzero[rows].double()
-    if not (used.sum(0) >= rank).all() or used.sum() < enough * rank * sum(used.shape):
-        return False
-    reached = torch.zeros(len(links)).to(links)
-    reached[0] = 1
-    for _ in range(len(links)):
-        wider = (links @ (links.T @ reached)).clamp(max=1)
-        if wider.equal(reached):
-            break
-        reached = wider
-    return bool(reached.all())
-
-
-def _regress(
-    values: torch.Tensor, mask: torch.Tensor, other: torch.Tensor, ridge: float
-) -> torch.Tensor:
-    """Compute the rows of one factor from the other, (columns, rank); unknown values are 0."""
-    normal = sent_gram(other.T[None], mask[None])[0]
-    regular = normal + ridge * torch.eye(other.shape[1]).to(other)
-    return torch.linalg.solve(regular, (values @ other)[..., None])[..., 0]
-
-
-def _balanced(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return factors of the same product, with orthogonal columns of the same norms."""
-    left_basis, left_part = torch.linalg.qr(left)
-    right_basis, right_part = torch.linalg.qr(right)
-    inner_left, sizes, inner_right = torch.linalg.svd(left_part @ right_part.T)
-    roots = sizes.sqrt()
-    return left_basis @ inner_left * roots, right_basis @ inner_right.T * roots

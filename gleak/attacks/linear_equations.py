@@ -14,10 +14,15 @@ LEAST_EIGENVALUE = 1e-6
 """Least size of an equation of one quantity, relative to the largest of all."""
 RIDGE = 1e-8
 """Variance of the sums, relative to that of the priors."""
+MOST_EQUATIONS = 6144
+"""Largest number that are combined of the values that were sent."""
+BLOCK = 1024
+"""Number of rows of their covariance that are computed at once."""
 NARROW = 0.01
 """Largest value of a pixel that is not computed but stays as it is."""
 ROUNDS = 8
 """Most computations, each without the pixels that were out of range before."""
+TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Equations:
     ) -> Self:
         """Combine the equations of each quantity into orthogonal ones, at most N.
 
+        The largest ones of all are kept.
+
         Args:
             factors: of the samples' values in M sums; Shape (N, M).
             sent: the sums of K quantities, zero where not sent; Shape (K, M).
@@ -49,7 +56,9 @@ class Equations:
         nonzero = used.to(factors)
         products = sent_gram(factors[None], mask[None].to(factors))[0]
         sizes, vectors = torch.linalg.eigh(products * nonzero[:, :, None] * nonzero[:, None])
-        places, numbers = torch.nonzero(sizes > LEAST_EIGENVALUE * sizes.max()).T
+        telling = sizes > LEAST_EIGENVALUE * sizes.max()
+        order = sizes[telling].argsort(descending=True, stable=True)[:MOST_EQUATIONS]
+        places, numbers = torch.nonzero(telling)[order].T
         shares = vectors[places, :, numbers]
         sums = (shares * (sent @ factors.T * nonzero)[places]).sum(1)
         return cls(shares, places, sums / sizes[places, numbers])
@@ -79,8 +88,10 @@ class Equations:
     def covariance(self, of_samples: Sequence[torch.Tensor]) -> torch.Tensor:
         """Compute the covariance of the sums, (R, R), from that of each sample's values, (K, K)."""
         total = self.sums.new_zeros(len(self.sums), len(self.sums))
-        for own, shares in zip(of_samples, self.shares.T, strict=True):
-            total += own[self.places][:, self.places] * torch.outer(shares, shares)
+        for rows in torch.arange(len(self.sums), device=self.sums.device).split(BLOCK):
+            for own, shares in zip(of_samples, self.shares.T, strict=True):
+                block = own[self.places[rows]][:, self.places]
+                total[rows] += block * shares[rows, None] * shares
         return total
 
 
@@ -168,7 +179,7 @@ class LinearProblem:
             parts.append((factor, torch.linalg.solve_triangular(factor, columns, upper=False)))
         left = equations.sums - equations.applied((filled @ self.features.T + self.offsets).T)
         covariance = equations.covariance([columns.T @ columns for _, columns in parts])
-        covariance.diagonal().add_(RIDGE * covariance.diagonal().mean())
+        covariance.diagonal().add_(RIDGE * covariance.diagonal().mean() + TINY)
         root = torch.linalg.cholesky(covariance)
         weights = torch.cholesky_solve(left[:, None], root)[:, 0]
         sums = equations.transposed(weights, len(self.features))
@@ -176,5 +187,7 @@ class LinearProblem:
         for image, own, (factor, columns), one in pairs:
             moved = torch.linalg.solve_triangular(factor.T, columns @ one[:, None], upper=True)
             image[own] += moved[:, 0]
-        evidence = -len(left) / 2 * (left @ weights).log() - root.diagonal().log().sum()
+        evidence = (
+            -len(left) / 2 * (left @ weights).clamp_min(TINY).log() - root.diagonal().log().sum()
+        )
         return filled, float(evidence)

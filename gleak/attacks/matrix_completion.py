@@ -186,8 +186,10 @@ def refined(observation: Observation, completed: Observation, inputs: np.ndarray
             whole = layer_gradient(completed.of_victim(row), layer.first.name)[0][0, 0].double()
             sent, known = (one[0, 0] for one in layer_gradient(victim, layer.first.name))
             flat = torch.from_numpy(samples).to(whole).flatten(1)
-            exact = _refined(layer, whole, sent.double(), known, flat)
-            found[row] = exact.clamp(0, 1).reshape(samples.shape).float().cpu().numpy()
+            with suppress(torch.linalg.LinAlgError):
+                exact = _refined(layer, whole, sent.double(), known, flat)
+                if exact.isfinite().all():
+                    found[row] = exact.clamp(0, 1).reshape(samples.shape).float().cpu().numpy()
     return found
 
 
@@ -198,7 +200,15 @@ def _refined(
     known: torch.Tensor,
     samples: torch.Tensor,
 ) -> torch.Tensor:
-    """Refine one victim's samples, Shape (N, F), see `refined`; (neurons, F + 1) are gradients."""
+    """Refine one victim's samples, see `refined`.
+
+    Args:
+        layer: behind the first layer.
+        whole: the completed gradient of the first layer's weight, and bias; (neurons, F + 1).
+        sent: what was sent of it.
+        known: which values of it were sent.
+        samples: Shape (N, F).
+    """
     scaling, told, some = layer.first.scaling, whole.any(1), known.any(0)
     taken = torch.nn.functional.pad(scaling.of_samples(samples), (0, 1), value=1)
     whole = whole.where(some, 0)
@@ -253,6 +263,8 @@ def _largest(
     if leaves_out_zeros(sent, known) and not (known.all(0) | ~known.any(0)).all():
         is_bounded |= missing & ~known.any(0)
     alike = slopes.abs().sum(1) <= (1 + SLACK) * slopes.sum(1).abs()
+    if not (is_bounded.any() and alike.any()):
+        return torch.full_like(inputs, torch.inf)
     sizes, unknown = slopes[alike].abs().T, ~known[alike]
     largest = torch.stack([(one[:, None] * unknown).amax(0) for one in sizes])
     return (least / largest.clamp(min=TINY)).where(is_bounded, torch.inf)

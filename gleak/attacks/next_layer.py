@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from gleak.attacks.linear_equations import Equations, LinearProblem, NormalPrior
-from gleak.attacks.matching.problem import mean_gradients
 from gleak.attacks.noisy_first_layer import FirstLayer
 from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.mixtures import leading_directions
 from gleak.core.lazy import torch
-from gleak.models.layer_search import dense_inputs, layer_of_samples
+from gleak.models.layer_search import dense_inputs, layer_of_samples, own_parameter
 from gleak.models.parameters import random_samples
 
 PROBES = 4
@@ -32,16 +32,18 @@ TURNS = 20
 EXACT = 1e-4
 """Least singular value of exact derivatives, relative to the next one."""
 DIFFERENT = 1e-3
-"""Least singular value of the directions of all samples; less if two of them are the same."""
+"""Least norm of a sample's direction in the gradient's column space, and least singular value of
+all samples' directions: of two equal ones it is 0."""
 UNCERTAIN = 1e-4
 """Derivative that does not tell whether a neuron is active, relative to the largest."""
-MOST_PIXELS = 4096
-"""Largest size of an image whose pixels are computed, as that takes matrices of size squared."""
+MOST_VALUES, MOST_PIXELS = 4096, 2**16
+"""Largest size of an image whose pixels are computed, as that takes matrices of size squared, and
+largest number of pixels of all samples."""
 
 
 @dataclass(frozen=True)
 class Derivatives:
-    """Derivatives of N samples' losses, each sample's with a factor of its own.
+    """Derivatives of N samples' losses, each sample's up to a factor of its own.
 
     Args:
         slopes: at the first layer's outputs; Shape (neurons, N).
@@ -78,18 +80,27 @@ class NextLayer:
     def of(cls, observation: Observation) -> Self | None:
         """Return the layer of one victim's network.
 
-        None: there is no such layer, or the update is not one gradient with one factor.
+        None: there is no such layer, nothing of its gradient was sent, or the update is not one
+        gradient with one factor.
+
+        Raises:
+            IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         protocol = observation.protocol
         name = weight_behind(observation.model, observation.input_shape)
         is_gradient = protocol.shows_gradient and protocol.epochs == observation.rounds == 1
         if name not in observation.update or not is_gradient or protocol.clipping == "parameter":
             return None
-        gradient = mean_gradients(observation)[name][0].double()
+        gradient = observation.update[name][0, 0].double()
         mask = observation.sent.get(name)
         sent = torch.ones_like(gradient).bool() if mask is None else mask[0, 0].bool()
+        if protocol.pruning == "columns":
+            sent = sent & gradient.any(0)
+        gradient = gradient.where(sent, 0)
+        if not gradient.any():
+            return None
         weight = observation.model.get_parameter(name).detach().double()
-        return cls(FirstLayer.of(observation), weight, gradient.where(sent, 0), sent)
+        return cls(FirstLayer.of(observation), weight, gradient, sent)
 
     def separated(self, gradient: torch.Tensor, slopes: torch.Tensor) -> Derivatives | None:
         """Compute the samples' derivatives from the first layer's gradient and approximate ones.
@@ -106,10 +117,10 @@ class NextLayer:
             None if they are not exact, or not those of N samples.
         """
         told, samples = gradient.any(1), slopes.shape[1]
-        basis = torch.linalg.svd(gradient[told], full_matrices=False).U[:, :samples]
         weight = self.weight[:, told].T
-        if len(basis) < ENOUGH * (weight.shape[1] + samples) or basis.shape[1] < samples:
+        if len(weight) < ENOUGH * (weight.shape[1] + samples) or gradient.shape[1] < samples:
             return None
+        basis, _ = leading_directions(gradient[told], samples)
         pairs = [_of_sample(basis, weight, own) for own in slopes[told].T]
         directions, behind = (torch.stack(part) for part in zip(*pairs, strict=True))
         is_exact = bool(directions.isfinite().all())
@@ -134,13 +145,13 @@ class NextLayer:
 
         Args:
             samples: of which the other pixels are exact; Shape (N, F).
-            derivatives: of the update's loss.
+            derivatives: with the factors that they have in the update.
             most: largest values of the open pixels, 0 for the others; Shape (N, F).
             sent: gradient of the first layer's weight, zero where not sent; Shape (neurons, F).
             mask: which values of it were sent; Shape (neurons, F).
         """
         shape = self.first.observation.input_shape
-        if samples.shape[1] > MOST_PIXELS:
+        if samples.shape[1] > MOST_VALUES or (most > 0).sum() > MOST_PIXELS:
             return samples
         scaling, columns = self.first.scaling, (most > 0).any(0)
         weight, bias = scaling.of_layer(self.first.weight, self.first.bias)
@@ -191,14 +202,20 @@ def _of_sample(
         _, sizes, vectors = torch.linalg.svd(both, full_matrices=False)
         direction, behind = basis @ vectors[-1, :samples], vectors[-1, samples:]
         before, error = active, sizes[-1] / sizes[-2]
-    size = direction.norm() if error <= EXACT else torch.nan
+    size, enough = direction.norm(), before.sum() >= ENOUGH * weight.shape[1]
+    is_exact = error <= EXACT and size > DIFFERENT and enough
+    size = size if is_exact else torch.nan
     return direction / size, behind / size
 
 
 def weight_behind(model: torch.nn.Module, input_shape: tuple[int, ...]) -> str:
     """Return the name of the weight of the dense layer that takes the first one's ReLUs.
 
-    Empty: no layer takes just these, or it runs more than once.
+    Empty: no layer takes just these, or it runs more than once, is frozen, shares its weight or
+    computes it from others.
+
+    Raises:
+        IncompatibleError: the network does not begin with a dense layer that has a bias.
     """
     first, scaling = layer_of_samples(model, input_shape)
     probes = random_samples(model, PROBES, input_shape)
@@ -206,9 +223,16 @@ def weight_behind(model: torch.nn.Module, input_shape: tuple[int, ...]) -> str:
         passed = dense_inputs(model, probes)
         activations = model.get_submodule(first)(scaling.of_samples(probes.flatten(1))).relu()
     names = [one.layer for one in passed]
-    for one in passed[names.index(first) + 1 :][:1]:
-        taken = one.embeddings
+    following = passed[names.index(first) + 1 :][:1]
+    for layer, taken in ((one.layer, one.embeddings) for one in following):
         same = taken.shape == activations.shape and torch.allclose(taken, activations, atol=1e-5)
-        if same and names.count(one.layer) == 1:
-            return f"{one.layer}.weight"
+        name = own_parameter(model, model.get_submodule(layer), "weight")
+        if same and name and names.count(layer) == 1 and not _is_frozen(model, name):
+            return name
     return ""
+
+
+def _is_frozen(model: torch.nn.Module, name: str) -> bool:
+    """Return True if a parameter is not trained and others are."""
+    trains = any(parameter.requires_grad for parameter in model.parameters())
+    return trains and not model.get_parameter(name).requires_grad

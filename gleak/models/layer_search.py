@@ -179,7 +179,7 @@ def first_dense_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> Dense
     for position in range(len(passed)):
         entry = _single_vector_input(passed, position)
         layer = network.get_submodule(passed[position].layer)
-        owns = all(_own_parameter(network, layer, kind) for kind in ("weight", "bias"))
+        owns = all(own_parameter(network, layer, kind) for kind in ("weight", "bias"))
         own.append(entry if owns else None)
     scaled = [
         DenseLayer(entry.layer, scaling)
@@ -351,7 +351,7 @@ def find_classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: i
             )
         direct = [one for one in reaching if torch.equal(one[-1], logits)]
         name, layer, features, _ = (direct or reaching)[-1]
-        weight, bias = (_own_parameter(network, layer, kind) for kind in ("weight", "bias"))
+        weight, bias = (own_parameter(network, layer, kind) for kind in ("weight", "bias"))
         return Classifier(name, layer, weight, bias, bool(direct), features)
 
 
@@ -364,7 +364,7 @@ def _outputs(layer: torch.nn.Module) -> int | None:
     return None
 
 
-def _own_parameter(network: torch.nn.Module, layer: torch.nn.Module, kind: str) -> str | None:
+def own_parameter(network: torch.nn.Module, layer: torch.nn.Module, kind: str) -> str | None:
     """Return the name of a layer's weight or bias, the kind, if no other layer shares it."""
     parameter = dict(layer.named_parameters(recurse=False)).get(kind)
     owners = [

@@ -90,6 +90,61 @@ def test_samples_are_better_for_it(
     )
 
 
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize(
+    ("client", "model", "defense"),
+    [
+        ("fedavg+local_steps=1+local_lr=0.1+sends=weights", MODEL, "soteria+percentile=60"),
+        ("fedsgd", "mlp+hidden=24+activation=relu", "soteria+percentile=60"),
+        ("fedsgd", MODEL, "topk+keep=0.01"),
+    ],
+    ids=["weights", "few neurons", "few values"],
+)
+def test_samples_are_not_worse_for_it(
+    make_photo_case: Make, client: str, model: str, defense: str, samples: int
+) -> None:
+    attack = ONE if samples == 1 else BATCH
+    seen, truth = make_photo_case(attack, f"{client}+batch_size={samples}", model, defense=defense)
+    blind = replace(seen, update={n: v for n, v in seen.update.items() if n != "3.weight"})
+    with_it, without = (attack.reconstruct(one) for one in (seen, blind))
+    gain = psnr(truth.inputs, with_it.inputs) - psnr(truth.inputs, without.inputs)
+    assert gain.mean() > -0.1
+
+
+def test_columns_that_are_removed_are_not_zero_activations(make_photo_case: Make) -> None:
+    seen, _ = make_photo_case(ONE, "fedsgd", MODEL, defense="soteria+layer=classifier")
+    layer = NextLayer.of(seen.of_victim(0))
+    assert layer is not None
+    assert layer.sent.equal((seen.update["3.weight"][0, 0] != 0).any(0).expand_as(layer.sent))
+    nothing = {**seen.update, "3.weight": torch.zeros_like(seen.update["3.weight"])}
+    assert NextLayer.of(replace(seen, update=nothing).of_victim(0)) is None
+
+
+def test_a_weight_that_has_a_null_vector_tells_nothing_false(make_photo_case: Make) -> None:
+    seen, _ = make_photo_case(ONE, "fedsgd", MODEL)
+    layer = NextLayer.of(seen.of_victim(0))
+    assert layer is not None
+    weight = layer.weight.clone()
+    weight[1] = weight[0]
+    gradient = seen.update["1.weight"][0, 0].double()
+    noise = torch.randn(len(gradient), 1, generator=torch.Generator().manual_seed(0)).double()
+    assert replace(layer, weight=weight).separated(gradient, noise) is None
+
+
+@pytest.mark.parametrize("kind", ["frozen", "computed", "shared"])
+def test_a_weight_that_is_not_sent_as_it_is_is_not_used(kind: str) -> None:
+    network = Biased(nn.ReLU()).eval()
+    layer = network.layers[3]
+    if kind == "frozen":
+        layer.weight.requires_grad_(False)
+    elif kind == "computed":
+        nn.utils.parametrizations.weight_norm(layer)
+    else:
+        network.other = nn.Linear(16, 6)
+        network.other.weight = layer.weight
+    assert weight_behind(network, SHAPE) == ""
+
+
 def test_noise_leaves_the_samples_as_they_are(make_photo_case: Make) -> None:
     seen, _ = make_photo_case(ONE, "fedsgd", model=MODEL, defense="soteria+percentile=60")
     weight = seen.update["1.weight"]

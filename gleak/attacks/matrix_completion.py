@@ -22,6 +22,7 @@ from gleak.attacks.unmixing.low_rank_completion import (
     complete,
     determined_rows,
     determines,
+    is_by_column,
     leaves_out_zeros,
     regress,
 )
@@ -231,12 +232,12 @@ def _refined(
     most = missing.double().expand_as(exact)
     if not scaling.offset.any() and (scaling.gain > 0).all():
         inputs = scaling.of_samples(exact)
-        bound = _largest(derivatives.slopes[told], inputs, sent[told], known[told], missing)
+        bound = _upper_bounds(derivatives.slopes[told], inputs, sent[told], known[told], missing)
         most = (bound / scaling.gain.to(bound)).minimum(most)
     return layer.filled_in(exact, derivatives, most, sent, known)
 
 
-def _largest(
+def _upper_bounds(
     slopes: torch.Tensor,
     inputs: torch.Tensor,
     sent: torch.Tensor,
@@ -260,7 +261,7 @@ def _largest(
     is_smaller = (slopes @ inputs).abs() <= (1 + SLACK) * least
     others = is_smaller[~known & ~missing].double()
     is_bounded = missing & bool(others.mean() > BY_SIZE)
-    if leaves_out_zeros(sent, known) and not (known.all(0) | ~known.any(0)).all():
+    if leaves_out_zeros(sent, known) and not is_by_column(known):
         is_bounded |= missing & ~known.any(0)
     alike = slopes.abs().sum(1) <= (1 + SLACK) * slopes.sum(1).abs()
     if not (is_bounded.any() and alike.any()):

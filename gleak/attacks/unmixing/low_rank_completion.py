@@ -69,7 +69,7 @@ def complete(
     completed, rows = torch.zeros_like(values), enough_rows(known, rank)
     if not rows.any():
         return completed
-    is_by_column = bool((known.all(0) | ~known.any(0)).all())
+    by_column = is_by_column(known)
     known = known[rows]
     largest = values[rows].where(known, 0).abs().amax().clamp(min=torch.finfo(values.dtype).tiny)
     scaled = (values[rows] / largest).where(known, 0).double()
@@ -83,7 +83,7 @@ def complete(
     used = left.any(1)
     if shape and used.any():
         parts = left[used], right, scaled[used], known[used]
-        right = interpolated(*parts, shape, least, is_by_column)
+        right = interpolated(*parts, shape, least, by_column)
     completed[rows] = (left @ right.T).to(values) * largest
     return completed
 
@@ -175,7 +175,7 @@ def interpolated(
     known: torch.Tensor,
     shape: tuple[int, ...],
     ridge: float = LEAST_RIDGE,
-    is_by_column: bool = False,
+    by_column: bool = False,
 ) -> torch.Tensor:
     """Fill in the pixels that their known values do not determine, from the others.
 
@@ -193,7 +193,7 @@ def interpolated(
         shape: of an image; its pixels are the first columns.
         ridge: least weight of what the other pixels tell, relative to known values; more if these
             are not fitted exactly.
-        is_by_column: True if whole columns were sent, and others not: this says nothing of sizes.
+        by_column: True if whole columns were sent, and others not: this says nothing of sizes.
     """
     size = math.prod(shape)
     open_pixels = ~determined_rows(left, known[:, :size].T, LEAST_OF_COLUMNS)
@@ -207,7 +207,7 @@ def interpolated(
     by_size = bool((others <= bound).double().mean() > LARGEST)
     silent = ~known[:, :size][:, open_pixels].any(0)
     is_black = silent & leaves_out_zeros(scaled[:, :size], known[:, :size])
-    is_bounded = (is_black | by_size) & (not is_by_column)
+    is_bounded = (is_black | by_size) & (not by_column)
     factors = torch.where(is_bounded, (bound / largest.clamp(min=TINY)).clamp(max=1), 1)
     filled, columns = right.clone(), torch.nonzero(open_pixels)[:, 0]
     guess, own = factors[:, None] * images[columns], known[:, columns].T.double()
@@ -216,6 +216,11 @@ def interpolated(
     ridge = max(ridge, float(noise.square().mean() / guess.square().mean().clamp(min=TINY)))
     filled[columns] = guess + regress(errors, own, left, ridge)
     return filled
+
+
+def is_by_column(known: torch.Tensor) -> bool:
+    """Return True if whole columns of a matrix are known, and of the others nothing."""
+    return bool((known.all(0) | ~known.any(0)).all())
 
 
 def leaves_out_zeros(scaled: torch.Tensor, known: torch.Tensor) -> bool:
